@@ -1,17 +1,16 @@
-"""A broker inside this process, for tests and notebooks.
+"""Runs a broker inside this process, for tests and notebooks.
 
     from barnabas import EmbeddedBroker
 
     with EmbeddedBroker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It is the broker that ``barnabas start`` runs, with real sockets and real files, and any client can talk to it. Its data
-are in a temporary directory, which goes when the broker does, unless one is given. What is to go so soon need not be
-done so thoroughly, and that makes it quick: nothing in there is synced to the disk, and the topics in which groups and
-transactions are kept have one partition instead of fifty.
+It is the same broker that ``barnabas start`` runs, with real sockets and files, for any client. Unless a data directory
+is given, its data are in a temporary directory, which is deleted when the broker stops. For speed, temporary data are
+not synced to disk, and the internal topics of groups and transactions have one partition instead of fifty.
 
-There may be several at once, in any thread. An error that would end the process of a broker does not end this one:
-:attr:`EmbeddedBroker.failed` says so then, and the log why.
+Several brokers may run at once, in any thread. A fatal error, which would end the process of a broker, does not end
+this one: it sets :attr:`EmbeddedBroker.failed`, and the log has the reason.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from barnabas.log.scratch_directories import declare_scratch, forget_scratch
 logger = logging.getLogger(__name__)
 
 TEMPORARY: Final[Mapping[str, str]] = {
-    # Fifty partitions each are for many brokers to share. Made by the first group, and closed again with the broker,
-    # they are several times the work of everything else that a broker for one test does.
+    # Fifty partitions each are meant for many brokers. Creating them for the first group and closing them with the
+    # broker costs several times as much as everything else that a broker does for one test.
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
 }
-"""Settings of brokers whose data are temporary. One that keeps its data may be run by ``barnabas start`` some day, and
-the number of these partitions must not change then."""
+"""Settings of brokers with temporary data. Permanent data may be used with ``barnabas start`` later, and the number of
+these partitions must not change then."""
 
 
 class EmbeddedBroker:
-    """One node, broker and controller, on a free port of this machine."""
+    """Runs one node, broker and controller, on a free port of this machine."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class EmbeddedBroker:
         self._failed = False
 
     def start(self) -> Self:
-        """Returns when clients can connect."""
+        """Starts the broker; returns when clients can connect."""
         if self._server is not None:
             raise RuntimeError("the broker is running already")
         self._failed = False
@@ -83,7 +82,7 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Ends the broker; what it has written is gone, too, unless it was given a place."""
+        """Stops the broker, and deletes its data unless a data directory was given."""
         server, self._server = self._server, None
         if server is not None:
             try:
@@ -92,7 +91,7 @@ class EmbeddedBroker:
                 self._remove_data()
 
     def _fail(self, status: int) -> None:
-        """Called where a broker of its own would exit: this process belongs to somebody else."""
+        """Replaces the exit of the process after a fatal error: this process belongs to the caller."""
         self._failed = True
         logger.critical("The embedded broker cannot go on; a broker by itself would exit with status %d now", status)
 
@@ -104,12 +103,12 @@ class EmbeddedBroker:
 
     @property
     def failed(self) -> bool:
-        """Whether something went wrong in the broker that it cannot go on after; also when it is stopped by now."""
+        """Whether a fatal error occurred in the broker; also valid after it has stopped."""
         return self._failed
 
     @property
     def server(self) -> KafkaRaftServer:
-        """What is running."""
+        """The running node."""
         if self._server is None:
             raise RuntimeError("the broker is not running: use it as a context manager, or call start()")
         return self._server
@@ -142,14 +141,14 @@ class EmbeddedBroker:
 
 
 def _scratch_dir() -> Path:
-    """A directory for data that nobody wants to see again: nothing in it is synced, which is half of the time."""
+    """Makes a directory for temporary data: nothing in it is synced, which saves half of the time."""
     directory = Path(tempfile.mkdtemp(prefix="barnabas-")).absolute()
     declare_scratch(directory)
     return directory
 
 
 def _text(value: object) -> str:
-    """A setting as a properties file has it."""
+    """Converts a setting to its text in a properties file."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

@@ -1,15 +1,15 @@
-"""A pytest plug-in: brokers as fixtures. It is there as soon as the package is installed.
+"""A pytest plug-in with brokers as fixtures. Installing the package activates it.
 
     def test_orders(barnabas_broker):
         producer = confluent_kafka.Producer({"bootstrap.servers": barnabas_broker.bootstrap_servers})
 
 =========================== ===============================================================================
-``barnabas_broker``         a broker for one test, with nothing in it
-``barnabas_session_broker`` one for all tests of a run, which have to keep out of each other's way
+``barnabas_broker``         an empty broker for one test
+``barnabas_session_broker`` a broker for all tests of a run, which must not use the same topics and groups
 ``barnabas_overrides``      the settings of both; redefine it, with any scope up to session, to change them
 =========================== ===============================================================================
 
-A broker that fails, in a way that would end its process if it had one of its own, fails the test that it is for.
+A fatal error in a broker, which would end the process of a standalone broker, fails its test.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
-    """The first that is called. pytest rewrites the assertions of all modules of a package with a plug-in, and so of
-    this whole one: but there is no test in it.
+    """Turns off pytest's assertion rewriting for this package; pytest calls this hook first.
 
-    It would not only take time. A broker imports what it needs when it needs it, on threads of its own; and Python up
-    to 3.11.8 and 3.12.2 does not bear that two of them, or one of them and the test, parse something at once.
+    pytest rewrites the assertions of all modules of a package with a plug-in, but this package contains no tests.
+    Rewriting takes time, and it can crash: a broker imports modules on demand on its own threads, and Python up to
+    3.11.8 and 3.12.2 fails when two threads parse source at the same time.
     """
     hook = pluginmanager.rewrite_hook
     marked, cache = getattr(hook, "_must_rewrite", None), getattr(hook, "_marked_for_rewrite_cache", None)
@@ -45,7 +45,7 @@ def barnabas_overrides() -> Mapping[str, object]:
 
 @pytest.fixture
 def barnabas_broker(barnabas_overrides: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
-    """A running broker with nothing in it."""
+    """A running, empty broker."""
     yield from _running(barnabas_overrides)
 
 
@@ -56,7 +56,7 @@ def barnabas_session_broker(barnabas_overrides: Mapping[str, object]) -> Iterato
 
 
 def _running(overrides: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
-    from barnabas.embedded import EmbeddedBroker  # pytest loads plug-ins that nobody uses
+    from barnabas.embedded import EmbeddedBroker  # pytest loads plug-ins even if they are unused
 
     with EmbeddedBroker(overrides=overrides) as broker:
         yield broker

@@ -1,4 +1,4 @@
-"""How proposals for in-sync replicas get to the controller (KIP-497)."""
+"""Sends ISR proposals to the controller in AlterPartition requests (KIP-497)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Proposal(NamedTuple):
 
 
 class _AlterPartitionBuilder:
-    """Up to version 2 the members of an ISR are plain ids; since version 3 they have the epochs of their brokers."""
+    """Builds the request: ISR members are plain ids up to version 2, and have broker epochs since version 3."""
 
     api_key = ApiKey.ALTER_PARTITION
     allowed_versions: VersionRange = ApiKey.ALTER_PARTITION.stable_versions
@@ -91,24 +91,24 @@ def _partition_data(index: int, proposed: LeaderAndIsr, version: int) -> Request
 
 
 class DefaultAlterPartitionManager:
-    """Collects proposals while a request is under way, and sends what has come together in the next one.
+    """Collects proposals while a request is in flight, and sends them together in the next one.
 
-    When a broker falls behind, a thousand leaders want it out of their ISR within a second. One request at a time, with
-    all that have come in meanwhile, makes a handful of requests of that, however slow the controller is.
+    When a broker falls behind, a thousand leaders remove it from their ISR within a second. With one request at a time,
+    which carries all proposals collected meanwhile, that takes a handful of requests, however slow the controller is.
 
-    A partition has at most one proposal here, from :meth:`submit` to the controller's answer about it. A second one
-    would be based on a state that the first is about to change; its future fails with OPERATION_NOT_ATTEMPTED.
+    A partition has at most one pending proposal, from :meth:`submit` to the controller's response about it. A second
+    one would be based on a state that the first is about to change; its future fails with OPERATION_NOT_ATTEMPTED.
 
     ============================================ =====================================================
-    the answer                                   what becomes of the proposals
+    response                                     effect on the proposals
     ============================================ =====================================================
-    about the partition, good or bad             its future gets it; the partition decides what to do
-    nothing about a partition                    it stays, and goes out with the next request
-    an error for all (STALE_BROKER_EPOCH, ...)   all stay, and go out again after 50 ms
+    result or error of the partition             completes its future; the partition handles it
+    nothing about a partition                    the proposal stays, and goes into the next request
+    an error for all (STALE_BROKER_EPOCH, ...)   all stay, and are sent again after 50 ms
     ============================================ =====================================================
 
-    There is no time limit: until the controller has decided, the leader counts the larger of both ISRs, and neither
-    can it give up nor can anything go wrong by waiting. News of the partition in the metadata make the answer moot.
+    There is no timeout: until the controller has decided, the leader uses the larger of both ISRs. It cannot give up,
+    and waiting is safe. A change of the partition in the metadata makes the response irrelevant.
 
     Futures are completed on the channel's thread. Their callbacks may submit again.
     """
@@ -121,7 +121,7 @@ class DefaultAlterPartitionManager:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._lock = threading.Lock()
-        """Guards the fields below. No future is completed, and nothing is sent, while it is held."""
+        """Guards the fields below. Not held while futures are completed or requests are sent."""
         self._unanswered: dict[_Key, _Proposal] = {}
         self._in_flight = False
         self._closed = False
@@ -130,7 +130,7 @@ class DefaultAlterPartitionManager:
         self._channel.start()
 
     def shutdown(self) -> None:
-        """Proposals that are not answered stay so: their partitions are about to be closed."""
+        """Stops sending. Pending futures are never completed: their partitions are about to be closed."""
         with self._lock:
             self._closed = True
         self._channel.shutdown()
@@ -150,7 +150,7 @@ class DefaultAlterPartitionManager:
 
     @property
     def pending(self) -> int:
-        """How many proposals wait for an answer."""
+        """Returns the number of proposals without a response."""
         return len(self._unanswered)
 
     def _maybe_send(self) -> None:
@@ -166,8 +166,8 @@ class DefaultAlterPartitionManager:
         )
 
     def answered(self, proposals: Sequence[_Proposal], response: ClientResponse) -> None:
-        """The controller has answered, or cannot be asked."""
-        error = Errors.NETWORK_EXCEPTION  # and so worth another attempt, when the operator has fixed it
+        """Handles the controller's response, or the failure to get one."""
+        error = Errors.NETWORK_EXCEPTION  # retriable: the operator may fix the cause
         try:
             error = self._deliver(proposals, response)
         finally:
@@ -179,7 +179,7 @@ class DefaultAlterPartitionManager:
             self._scheduler.schedule("send-alter-partition", self._maybe_send, RETRY_DELAY_MS)
 
     def _deliver(self, proposals: Sequence[_Proposal], response: ClientResponse) -> Errors:
-        """Completes the futures of those that the answer is about; returns the error for all, if there is one."""
+        """Completes the futures of the proposals in the response; returns the top-level error, if there is one."""
         from barnabas.protocol.messages.alter_partition import AlterPartitionResponse
 
         failure = response.authentication_error or response.version_mismatch
@@ -202,7 +202,7 @@ class DefaultAlterPartitionManager:
             if answer is None:
                 log.warning("%s was sent but is not in the answer: it will be sent again", proposal.partition)
                 continue
-            with self._lock:  # before the future, whose callbacks may submit the next proposal
+            with self._lock:  # before completing the future: its callbacks may submit the next proposal
                 self._unanswered.pop(proposal.key, None)
             outcome = _outcome(answer)
             if isinstance(outcome, LeaderAndIsr):
@@ -212,7 +212,7 @@ class DefaultAlterPartitionManager:
         return Errors.NONE
 
     def abandoned(self) -> None:
-        """The channel has been shut down."""
+        """Handles the shutdown of the channel."""
         with self._lock:
             self._closed = True
             self._in_flight = False
@@ -236,7 +236,7 @@ def _outcome(answer: ResponsePartitionData) -> LeaderAndIsr | ApiError:
 
 
 class _Exchange:
-    """One request under way."""
+    """One request in flight."""
 
     __slots__ = ("_manager", "_proposals")
 

@@ -1,17 +1,16 @@
-"""Read your writes: a client that has changed the cluster finds the change when it asks next.
+"""Read your writes: a client that has changed the cluster sees the change in its next request.
 
-A change travels two ways at once. The controller answers as soon as the records are committed; the broker applies the
-same records when its loader gets to them, a moment later. A client that asks in between, which a test that creates a
-topic and lists topics does, is told that there is no such topic. Kafka leaves it at that, and clients are written to
-ask again.
+The controller responds as soon as the records are committed; the broker's loader applies the same records a moment
+later. A request in between, as from a test that creates a topic and then lists topics, does not find the topic. Kafka
+accepts that, and its clients retry.
 
-Here the answer waits for the loader. When it arrives, its records are below the high watermark of the metadata log,
-so it is let through once this broker has applied everything up to there:
+Here the response waits for the loader. When the response arrives, its records are below the high watermark of the
+metadata log, so it is sent once this broker has applied everything up to there:
 
-    CreateTopics --> controller: offsets 40-42, committed --> answer, high watermark 43
-                     loader: 40 ... 42 applied ------------------------------> answer goes to the client
+    CreateTopics --> controller: offsets 40-42, committed --> response, high watermark 43
+                     loader: 40 ... 42 applied ------------------------------> response goes to the client
 
-It is a matter of a millisecond or two, and bounded: an answer is never held for longer than `MAX_WAIT_MS`.
+That takes a millisecond or two, and is bounded: a response is delayed by at most `MAX_WAIT_MS`.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher
 
 MAX_WAIT_MS: Final = 500
-"""How long an answer is held at the most; a broker that is further behind has other problems."""
+"""The maximum delay of a response; a broker that is further behind has other problems."""
 
 
 class AppliedMetadata(MetadataPublisher):
-    """Runs functions when the broker has applied the metadata that are committed now. The last of the publishers."""
+    """Runs functions when the broker has applied the metadata committed so far. Must be the last publisher."""
 
     def __init__(self, high_watermark: Callable[[], int | None], scheduler: Scheduler) -> None:
         self._high_watermark = high_watermark
         self._scheduler = scheduler
         self._lock = threading.Lock()
-        """Guards the fields below. Functions are called without it."""
+        """Guards the fields below. Not held while functions are called."""
         self._next_offset = 0
         self._waiting: list[tuple[int, int, _Once]] = []
-        """A heap by the offset that is waited for, then by order of arrival."""
+        """A heap, by the awaited offset, then by order of arrival."""
         self._arrivals = count()
 
     @property
@@ -49,7 +48,7 @@ class AppliedMetadata(MetadataPublisher):
         return "AppliedMetadata"
 
     def when_applied(self, function: Callable[[], object]) -> None:
-        """Calls the function once, at once or on another thread."""
+        """Calls the function exactly once, now or later on another thread."""
         target = self._high_watermark() or 0
         once = _Once(function)
         with self._lock:
@@ -71,7 +70,7 @@ class AppliedMetadata(MetadataPublisher):
             once()
 
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """Calls all waiting functions."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for _, _, once in sorted(waiting):
@@ -79,14 +78,14 @@ class AppliedMetadata(MetadataPublisher):
 
 
 class _Once:
-    """Calls a function the first time that it is called itself, whoever does."""
+    """Calls a function only the first time it is called itself, on any thread."""
 
     __slots__ = ("_function", "_lock")
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._function: Callable[[], object] | None = function
         self._lock = threading.Lock()
-        """Guards `_function`: the loader and the scheduler may come at the same time."""
+        """Guards `_function`: the loader and the scheduler may call at the same time."""
 
     def __call__(self) -> None:
         with self._lock:

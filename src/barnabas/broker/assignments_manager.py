@@ -1,4 +1,4 @@
-"""How the controller learns in which log directory a replica is (KIP-858)."""
+"""Reports to the controller in which log directory each replica is (KIP-858)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_ASSIGNMENTS_PER_REQUEST = 2_250
-"""So that a request stays below 64 KiB even if every replica is of another topic."""
+"""Keeps a request below 64 KiB even if every replica is of another topic."""
 BATCH_DELAY_MS = 100
-"""How long assignments are collected: a broker that starts or takes over has thousands at once."""
+"""How long assignments are batched: a broker that starts or takes over replicas has thousands at once."""
 MAX_BACKOFF_MS = 10_000
 QUIET_MS = 120_000
-"""For how long the failures of a single assignment stay out of the log: most go away when the metadata arrive."""
+"""How long the failures of an assignment are not logged: most disappear when the metadata arrive."""
 
 _SEND = "maybe_send_assignments"
 _NS_PER_MS = 1_000_000
@@ -55,20 +55,20 @@ class _Assignment(NamedTuple):
         return self.partition.topic_id, self.partition.partition
 
     def is_valid(self, broker_id: int, image: MetadataImage) -> bool:
-        """Whether there still is such a replica: it may have been deleted or reassigned since."""
+        """Returns whether the replica still exists: it may have been deleted or reassigned since."""
         topic = image.topics.by_id.get(self.partition.topic_id)
         partition = None if topic is None else topic.partitions.get(self.partition.partition)
         return partition is not None and broker_id in partition.replicas
 
 
 class AssignmentsManager:
-    """Reports where replicas are, many at a time, until the controller has noted each.
+    """Reports replica directories in batches until the controller has acknowledged each.
 
-    A later assignment of the same replica replaces an earlier one that has not gone out. One that the controller
-    refuses, such as for a topic that it does not know yet, is tried again; one of a replica that is gone is forgotten.
+    A later assignment of a replica replaces an earlier one that has not been sent. An assignment that the controller
+    refuses, such as for a topic that it does not know yet, is retried. That of a deleted replica is dropped.
 
-    Most brokers have one log directory, and the controller needs no telling. So the thread, and the connection, are
-    made when the first assignment comes.
+    Most brokers have one log directory and report nothing. So the thread and the connection are created with the first
+    assignment.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class AssignmentsManager:
         random: Random | None = None,
         threaded: bool = True,
     ) -> None:
-        """Without ``threaded`` a test runs ``queue`` by hand."""
+        """Without ``threaded`` a test runs ``queue`` itself."""
         self._broker_id = broker_id
         self._channel = channel
         self._image = image
@@ -99,7 +99,7 @@ class AssignmentsManager:
         )
         self.queue = KafkaEventQueue(f"broker-{broker_id}-directory-assignments-manager-event-handler", clock)
         self._lock = threading.Lock()
-        """Guards the fields below. Nothing is called while it is held, but for the start of the threads."""
+        """Guards the fields below. Nothing but the start of the threads is called while it is held."""
         self._ready: dict[_Key, _Assignment] = {}
         self._in_flight: dict[_Key, _Assignment] = {}
         self._failures = 0
@@ -110,14 +110,14 @@ class AssignmentsManager:
 
     @property
     def pending(self) -> int:
-        """How many assignments the controller has not noted yet."""
+        """Returns the number of assignments that the controller has not acknowledged."""
         with self._lock:
             return len(self._ready) + len(self._in_flight)
 
     def on_assignment(
         self, partition: TopicIdPartition, directory_id: Uuid, reason: str, callback: Callable[[], object]
     ) -> None:
-        """A replica is in this directory; ``callback`` is called once the controller has noted it."""
+        """Reports that a replica is in a directory; calls ``callback`` once the controller has acknowledged it."""
         log.debug("%s is in directory %s: %s", partition, directory_id.hex(), reason)
         assignment = _Assignment(partition, directory_id, self._clock.nanoseconds(), callback)
         with self._lock:
@@ -132,7 +132,7 @@ class AssignmentsManager:
         self._schedule()
 
     def close(self) -> None:
-        """Ends the thread. What is not reported will be when the broker starts again."""
+        """Ends the thread. Unreported assignments are reported when the broker starts again."""
         with self._lock:
             if self._closed:
                 return
@@ -160,7 +160,7 @@ class AssignmentsManager:
         dropped = 0
         with self._lock:
             if self._in_flight:
-                return  # its answer schedules the next
+                return  # its response schedules the next
             sending: dict[_Key, _Assignment] = {}
             while self._ready and len(sending) < MAX_ASSIGNMENTS_PER_REQUEST:
                 key = next(iter(self._ready))
@@ -246,7 +246,7 @@ class AssignmentsManager:
     def _again(self, assignments: Mapping[_Key, _Assignment]) -> None:
         with self._lock:
             for key, assignment in assignments.items():
-                self._ready.setdefault(key, assignment)  # unless the replica has moved on meanwhile
+                self._ready.setdefault(key, assignment)  # unless there is a newer assignment
 
 
 def _body_or_failure(response: ClientResponse | None) -> tuple[AssignReplicasToDirsResponse | None, str]:
@@ -277,7 +277,7 @@ class DirectoryReports:
     def __init__(
         self, assignments: AssignmentsManager, lifecycle: BrokerLifecycleManager, log_dir_failure_timeout_ms: int
     ) -> None:
-        """``log.dir.failure.timeout.ms``: how long a failure may go unreported before the broker ends."""
+        """``log.dir.failure.timeout.ms``: how long a failure may stay unreported before the broker stops."""
         self._lifecycle = lifecycle
         self._timeout_ms = log_dir_failure_timeout_ms
         self._assignments = assignments

@@ -1,4 +1,4 @@
-"""The authorizer of a node: made from its name, kept up to date from the metadata; the controller takes its changes."""
+"""Makes the authorizer of a node from its class name, and keeps its ACLs up to date with the metadata."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 
 def make_authorizer(config: KafkaConfig) -> Authorizer | None:
-    """The one that ``authorizer.class.name`` names, a class of Python; None if it names none: all is allowed."""
+    """Makes the Python class that ``authorizer.class.name`` names; None if it is empty: everything is allowed."""
     name = config.authorizer_class_name
     if name is None:
         return None
@@ -54,7 +54,7 @@ def make_authorizer(config: KafkaConfig) -> Authorizer | None:
 
 
 class AclPublisher(MetadataPublisher):
-    """Hands the ACLs of the cluster to an authorizer that keeps them in memory."""
+    """Passes the cluster's ACLs to an authorizer that keeps them in memory."""
 
     def __init__(self, node_id: int, node_type: str, authorizer: StandardAuthorizer) -> None:
         self._node_id = node_id
@@ -79,7 +79,7 @@ class AclPublisher(MetadataPublisher):
                 [(acl_id, None if entry is None else binding_of(entry)) for acl_id, entry in delta.acls.changes.items()]
             )
         if not self._complete:
-            # Until now only super users got in: nobody knew what the others may do.
+            # Until now only super users were authorized, because the ACLs were not loaded.
             self._complete = True
             self._authorizer.complete_initial_load()
             self.loaded.set_result(None)
@@ -89,7 +89,7 @@ class AclPublisher(MetadataPublisher):
 
 
 def binding_of(entry: EntryOfMetadata) -> AclBinding:
-    """An entry of the metadata, whose numbers are those of the protocol, as an authorizer knows it."""
+    """Converts an ACL entry of the metadata, which has the protocol's numbers, to the authorizer's type."""
     return AclBinding(
         ResourcePattern(
             ResourceType.from_code(entry.resource_type), entry.resource_name, PatternType.from_code(entry.pattern_type)

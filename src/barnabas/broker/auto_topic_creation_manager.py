@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody asked about them (R08)."""
+"""Creates topics automatically when clients or coordinators need them (R08)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = LimitedLogger(logging.getLogger(__name__))
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """How to create a topic."""
+    """Partitions, replication factor and configs of a topic to create."""
 
     num_partitions: int = 1
     replication_factor: int = 1
@@ -38,20 +38,20 @@ class TopicSettings:
 
 
 class AutoTopicCreationManager:
-    """Asks the controller to create topics, and tells the client to ask again.
+    """Asks the controller to create topics, and lets the client retry.
 
-    The answer does not wait for the creation: a client that asks for metadata has to deal with topics that are not
-    there yet anyway, so it gets UNKNOWN_TOPIC_OR_PARTITION, which makes it ask again, and the next answer or the one
-    after has the topic. A name that no topic can have is INVALID_TOPIC_EXCEPTION at once. Whether the cluster can have
-    such a topic (enough brokers for the replication factor, the controller mutation quota, a policy) is for the
-    controller to say; if it cannot, the log has the reason, and the client goes on hearing that there is no such topic.
+    The response does not wait for the creation. A client must handle missing topics anyway, so it gets
+    UNKNOWN_TOPIC_OR_PARTITION and retries; the next response or the one after has the topic. An invalid name is refused
+    with INVALID_TOPIC_EXCEPTION at once. The controller checks the rest (enough brokers for the replication factor, the
+    controller mutation quota, a policy). If it refuses, the reason is logged, and the client still gets
+    UNKNOWN_TOPIC_OR_PARTITION.
 
-    A topic that is being created already is not asked for again: a hundred clients that start up together ask about it
-    a hundred times within milliseconds.
+    A topic whose creation is in flight is not requested again: a hundred clients that start together ask for it a
+    hundred times within milliseconds.
 
-    What a client has created by its Metadata request goes to the controller in an Envelope, so that it is the client
-    that is authorized and whose quota is charged, with the client's id and correlation id to find it in the logs. What
-    a coordinator needs for itself (``request`` is None) is a plain CreateTopics of this broker.
+    A creation caused by a client's Metadata request goes to the controller in an Envelope, so that the client is
+    authorized and its quota charged; the client id and correlation id identify it in the logs. A topic that a
+    coordinator needs (``request`` is None) is created by a plain CreateTopics of this broker.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AutoTopicCreationManager:
         internal_topic_settings: Mapping[str, TopicSettings] | None = None,
         request_timeout_ms: int = 30_000,
     ) -> None:
-        """``internal_topic_settings`` are those of ``__consumer_offsets`` and its like, by name."""
+        """``internal_topic_settings`` are the settings of ``__consumer_offsets`` and other internal topics, by name."""
         self._channel = channel
         self._default = default_settings
         self._internal = dict(internal_topic_settings or {})
@@ -76,9 +76,9 @@ class AutoTopicCreationManager:
         request: Request | None = None,
         mutation_quota: ControllerMutationQuota = UNLIMITED,
     ) -> list[MetadataResponseTopic]:
-        """Starts the creation of topics; returns what to answer about each of them now, in order.
+        """Starts the creation of topics; returns the Metadata response entry of each, in order.
 
-        A client whose mutation quota is used up is not even asked for at the controller, which would refuse it.
+        If the client's mutation quota is exhausted, no request is sent: the controller would refuse it.
         """
         answers: list[MetadataResponseTopic] = []
         creatable: dict[str, CreatableTopic] = {}
@@ -121,8 +121,8 @@ class AutoTopicCreationManager:
             body: RequestMessage = create
             if request is not None:
                 versions = self._channel.controller_api_versions
-                # Without a connection nobody knows what the controller speaks. If it turns out not to be this version,
-                # the client's next request tries again.
+                # Without a connection the controller's versions are unknown. If it does not support this version, the
+                # client's next request tries again.
                 version = (
                     ApiKey.CREATE_TOPICS.stable_versions.highest
                     if versions is None
@@ -139,7 +139,7 @@ class AutoTopicCreationManager:
         log.info("Asked the controller to create %s", ", ".join(topics))
 
     def forget(self, names: Iterable[str]) -> None:
-        """Their creation is over, one way or the other."""
+        """Removes topics from the creations in flight, after success or failure."""
         with self._lock:
             self._in_flight.difference_update(names)
 
@@ -150,7 +150,7 @@ class AutoTopicCreationManager:
 
 
 class _Creation:
-    """One request under way."""
+    """One request in flight."""
 
     __slots__ = ("_manager", "_topics", "inner")
 
@@ -158,7 +158,7 @@ class _Creation:
         self._manager = manager
         self._topics = topics
         self.inner: tuple[int, int] | None = None
-        """Version and correlation id of what is in the Envelope, if it is in one."""
+        """Version and correlation id of the request in the Envelope, if there is an Envelope."""
 
     def on_timeout(self) -> None:
         self._manager.forget(self._topics)
@@ -193,7 +193,7 @@ class _Creation:
     @staticmethod
     def _report(answer: CreateTopicsResponse) -> None:
         for topic in answer.topics:
-            # Another broker may have been faster.
+            # Another broker may have created the topic first.
             if topic.error_code in (Errors.NONE, Errors.TOPIC_ALREADY_EXISTS):
                 log.debug("Topic %s has been created", topic.name)
             else:

@@ -1,4 +1,4 @@
-"""What a start does not need, loaded a little at a time while the first requests are served."""
+"""Loads the parts not needed at startup, in small steps while the first requests are served."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Final
 from barnabas.common.scheduler import Scheduler
 
 LOAD_DELAY_MS: Final = 100
-"""A client that has waited for the broker gets its first answers before the rest is loaded."""
+"""Clients that waited for the broker get their first responses before loading begins."""
 LOAD_PERIOD_MS: Final = 10
-"""Between two steps, each of which takes a few milliseconds: requests go in between."""
+"""The pause between two steps of a few milliseconds each, in which requests are served."""
 
 
 class BackgroundLoading:
-    """Steps that are done one after the other, until all are done or the broker stops.
+    """Runs steps one after the other, until all are done or the broker stops.
 
-    A broker may be stopped when it has hardly started, because a part of it could not. `stop` then waits for the step
-    that is under way, so that none of them finds half of the broker gone.
+    A broker may stop right after startup, because a part of it failed. `stop` waits for the running step, so that no
+    step runs while the broker is being taken apart.
     """
 
     def __init__(self, scheduler: Scheduler, steps: Iterable[Callable[[], None]]) -> None:
         self._left = iter(steps)
         self._stopped = False
         self._lock = threading.Lock()
-        """Held during a step, which takes the locks of what it makes inside, and guards both fields above."""
+        """Guards both fields above. Held during a step, which may take the locks of the parts that it makes."""
         self._task = scheduler.schedule("load-handlers", self._load_next, LOAD_DELAY_MS, LOAD_PERIOD_MS)
 
     def _load_next(self) -> None:
@@ -37,7 +37,7 @@ class BackgroundLoading:
                 step()
 
     def stop(self) -> None:
-        """No step begins after this, and none is under way."""
+        """Waits for the running step; no step begins after this."""
         with self._lock:
             self._stopped = True
         self._task.cancel()

@@ -1,4 +1,4 @@
-"""What a broker says that it can do (R03)."""
+"""The API versions and features that a broker advertises (R03)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from barnabas.protocol.versions import VersionRange
 from barnabas.server.api_version_manager import ApiVersionManager
 
 FIRST_VERSION_WITH_LEVEL_0 = 4
-"""Of ApiVersions: clients before it take a feature that can be at level 0 for a mistake, and give up (KAFKA-17011)."""
+"""The ApiVersions version since which clients accept features with level 0; older ones fail on it (KAFKA-17011)."""
 
 
 class BrokerApiVersionManager(ApiVersionManager):
-    """The APIs that have a handler here, narrowed down to what the controller speaks where it is asked in the end.
+    """Advertises the APIs that have a handler; forwarded APIs are limited to the controller's versions.
 
-    A client sends each request in the newest version that it finds advertised. For a request that is forwarded, a
-    version that this broker speaks and its controller does not would be a promise that cannot be kept:
+    A client sends each request in the newest advertised version. A forwarded request in a version that the controller
+    does not support would fail:
 
     ==================== =========== =============== ============
     API                  this broker the controller  advertised
@@ -34,11 +34,11 @@ class BrokerApiVersionManager(ApiVersionManager):
     CreateTopics         2-7         not served      not at all
     ==================== =========== =============== ============
 
-    Before the first connection to a controller nothing is known of it, and all is advertised. What a listener *accepts*
-    is not narrowed: the controller may have changed since the client asked, and then it is the controller's to refuse.
+    Before the first connection to a controller its versions are unknown, and all are advertised. The versions that a
+    listener *accepts* are not limited: the controller may have changed since, and then it refuses the request itself.
 
-    Every new connection of every client gets this list. So its parts are made when something has changed, and not
-    otherwise; ``controller_versions`` is compared by identity, since a new connection to a controller gives a new one.
+    Every new client connection gets this list. So its parts are rebuilt only when something has changed;
+    ``controller_versions`` is compared by identity, since each new connection to a controller gives a new object.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class BrokerApiVersionManager(ApiVersionManager):
         ]
         self._supported = rows
         self._supported_without_level_0 = [row for row in rows if row.min_version > 0]
-        # Each pair is replaced as a whole, so a thread that reads it sees parts that belong together.
+        # Each pair is replaced as a whole, so a reading thread sees consistent parts.
         self._api_rows: tuple[NodeApiVersions | None, list[ApiVersion]] = (None, self._rows_for(None))
         self._finalized: tuple[Mapping[str, int], list[FinalizedFeatureKey]] = ({}, [])
 
@@ -89,7 +89,7 @@ class BrokerApiVersionManager(ApiVersionManager):
         ]
 
     def api_versions_response(self, throttle_time_ms: int, version: int) -> ApiVersionsResponse:
-        """The answer to a client that asks in this version."""
+        """Returns the ApiVersions response for a client that uses this version."""
         controller = self._controller_versions()
         known_controller, rows = self._api_rows
         if controller is not known_controller:

@@ -1,7 +1,7 @@
 """The broker's dispatcher table: every API that a broker serves, and its handler.
 
-An API that is not in here is not advertised, so a client never tries it. Handlers are made on demand (see
-:class:`barnabas.server.dispatch.FamilyOnDemand`), so each is imported by its maker. A maker with its APIs is the only
+An API that is not in this table is not advertised, so clients never send it. Handlers are made on demand (see
+:class:`barnabas.server.dispatch.FamilyOnDemand`), so each maker imports its handler. A maker with its APIs is the only
 registration: the handler of an API is the method with the API's name.
 """
 
@@ -51,8 +51,8 @@ INLINE_APIS = frozenset(
         ApiKey.OFFSET_COMMIT,
     }
 )
-"""What is short and waits for nothing, so that a network thread may do it itself. A produce writes to a page cache, or
-is handed over to another thread if that may take long: see `barnabas.log.log_dir_pace`."""
+"""APIs whose handlers are short, never block, and so run inline on the network thread. A Produce request writes to the
+page cache; if that may take long, another thread handles it: see `barnabas.log.log_dir_pace`."""
 
 LIGHT_BYTES: Final = {
     ApiKey.PRODUCE: 4 << 20,
@@ -64,13 +64,13 @@ LIGHT_BYTES: Final = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 64 << 10,
     ApiKey.PUSH_TELEMETRY: 64 << 10,
 }
-"""Sizes up to which requests are light: where bytes are mostly data more than by default, where each entry costs much
-less. What is larger goes to the bulk lane."""
+"""Sizes up to which requests are light. The limit is above the default where the bytes are mostly data, and below it
+where each entry is expensive. Larger requests go to the bulk lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """What the handlers of a broker work with."""
+    """The parts of a broker that its handlers use."""
 
     config: KafkaConfig
     cluster_id: str
@@ -92,7 +92,7 @@ class BrokerParts:
 def make_handlers(
     parts: BrokerParts,
 ) -> tuple[dict[ApiKey, Handler], list[FamilyOnDemand], BrokerApiVersionManager]:
-    """The table of what is there, the families that are made on demand, and what all that makes the broker advertise.
+    """Returns the existing handlers, the families that are made on demand, and the API versions to advertise.
 
     The families are in the order in which clients need them.
     """
@@ -111,11 +111,11 @@ def make_handlers(
 
 
 FAMILIES: Final[list[tuple[Callable[[BrokerParts], object], tuple[ApiKey, ...]]]] = []
-"""The makers of handlers and the APIs of each, in the order in which clients need them."""
+"""The handler makers and the APIs of each, in the order in which clients need them."""
 
 
 def _family(*api_keys: ApiKey) -> Callable[[_Maker], _Maker]:
-    """Registers the maker of a family of handlers, and the APIs that it handles."""
+    """Registers the maker of a handler family and the APIs that it serves."""
 
     def register(make: _Maker) -> _Maker:
         FAMILIES.append((make, api_keys))

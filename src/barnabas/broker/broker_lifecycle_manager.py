@@ -1,4 +1,4 @@
-"""The life of a broker as the controller sees it: registration, heartbeats, and the way out (KIP-631)."""
+"""Manages a broker's lifecycle with the controller: registration, heartbeats, controlled shutdown (KIP-631)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOT_REGISTERED = -1
-"""As a broker epoch."""
+"""The broker epoch before the first registration."""
 CATCH_UP_INTERVAL_MS = 100
-"""Between heartbeats of a broker that has not read its own registration yet. Usually it is told when it has, so this is
-for the case that it is not; to ask much more often would take time from the opening of logs."""
+"""The heartbeat interval until the broker has read its own registration. It is a fallback: usually `metadata_applied`
+triggers the heartbeat. A much shorter interval would take time from opening logs."""
 CONTROLLED_SHUTDOWN_INTERVAL_MS = 10
-"""After the first answer that says that leaderships are being moved: with little to move, that is over at once."""
+"""The delay after the first response that leaderships are being moved: moving a few takes almost no time."""
 RESEND_BACKOFF_MS = 100
 
 _LASTING_ERRORS = {
@@ -59,7 +59,7 @@ _LASTING_ERRORS = {
         "have the same directory.id in meta.properties"
     ),
 }
-"""Refusals of a registration that no further attempt changes, and what to do about each."""
+"""Registration errors that a retry cannot fix, each with its remedy."""
 
 _COMMUNICATION = "communication"
 _REGISTRATION_TIMEOUT = "initialRegistrationTimeout"
@@ -67,12 +67,12 @@ _NS_PER_MS = 1_000_000
 
 
 class BrokerRegistrationError(BarnabasError):
-    """The controller refused to register the broker, and will again; the message says what to do."""
+    """The controller refused to register the broker, and a retry would fail too; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLifecycleConfig:
-    """What a broker tells of itself, and how often."""
+    """The identity of a broker, and the intervals and timeouts of its lifecycle."""
 
     node_id: int
     rack: str | None = None
@@ -81,26 +81,26 @@ class BrokerLifecycleConfig:
     initial_registration_timeout_ms: int = 60_000
     """``initial.broker.registration.timeout.ms``"""
     principal: str = "User:ANONYMOUS"
-    """Who the broker is for the controller, to be named in an error. Controller listeners are PLAINTEXT."""
+    """The broker's principal at the controller, for error messages. Controller listeners are PLAINTEXT."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistrationInfo:
-    """What is known when the broker registers, and not before."""
+    """Registration data that is known only when the broker registers."""
 
     cluster_id: str
     advertised_listeners: Sequence[Endpoint]
-    """With the ports they really have."""
+    """With the bound ports instead of port 0."""
     supported_features: Mapping[str, VersionRange]
     previous_broker_epoch: int = NOT_REGISTERED
-    """From the marker of a clean shutdown: the proof that nothing was lost since."""
+    """From the clean shutdown marker: it proves that no data was lost since."""
 
 
 class BrokerLifecycleManager:
-    """Keeps the broker registered and alive, and owns its state.
+    """Keeps the broker registered, sends its heartbeats, and owns its state.
 
-    One exchange at a time goes on with the controller, first the registration and then one heartbeat after the other,
-    each of which tells what the broker wants and gets what it may. A start without anything to recover, and a stop::
+    At most one request is in flight: first the registration, then one heartbeat after the other. A heartbeat carries
+    the state that the broker wants; the response grants it or not. A startup without recovery, and a shutdown::
 
         broker                                                            controller
         STARTING      BrokerRegistration                     ->
@@ -121,17 +121,16 @@ class BrokerLifecycleManager:
                                                              <-           go
         SHUTTING_DOWN
 
-    Whenever something changes that the controller is waiting for, or the broker, the next heartbeat goes out at once;
-    if one is under way, right after its answer. So a start takes as long as the exchanges take, and not the sum of
-    their intervals.
+    When something changes that the controller or the broker is waiting for, the next heartbeat is sent at once, or
+    right after the response to the one in flight. So a startup takes as long as its exchanges, not the sum of the
+    heartbeat intervals.
 
-    A heartbeat that is refused with STALE_BROKER_EPOCH means that the controller does not know this broker (any more):
+    A heartbeat refused with STALE_BROKER_EPOCH means that the controller does not know this broker (any more):
     somebody has sent UnregisterBroker, or another process has registered with the same id. A running broker registers
-    again; one that wants to stop has nobody to ask, and stops. (In Kafka it goes on sending heartbeats for ever.)
+    again; a broker in controlled shutdown stops at once. (In Kafka it sends heartbeats for ever.)
 
-    All state belongs to the thread of the event queue. Other threads put events there, read ``state`` and
-    ``broker_epoch``, which are single references, and wait for the futures. Without :meth:`start`'s thread a test runs
-    ``queue`` by hand.
+    All state belongs to the event queue's thread. Other threads append events, read ``state`` and ``broker_epoch``,
+    which are single references, and wait for the futures. A test without :meth:`start`'s thread runs ``queue`` itself.
     """
 
     def __init__(
@@ -146,8 +145,8 @@ class BrokerLifecycleManager:
         exit_procedure: ExitProcedure = exit_process,
         new_uuid: Callable[[], Uuid] = random_uuid,
     ) -> None:
-        """``on_directory_failure_unreported`` is called when the controller could not be told of a failed directory
-        in time: it would go on counting on the replicas in it, so the broker has to stop."""
+        """``on_directory_failure_unreported`` is called when a directory failure could not be reported to the
+        controller in time: the controller still counts on its replicas, so the broker has to stop."""
         self._config = config
         self._log_dirs = sorted(log_dirs)
         self._clock = clock
@@ -162,17 +161,17 @@ class BrokerLifecycleManager:
         )
         self.queue = KafkaEventQueue(f"broker-{config.node_id}-lifecycle-manager-event-handler", clock, exit_procedure)
         self.incarnation_id = new_uuid()
-        """Of this process: another one with the same broker id is told apart by it."""
+        """Identifies this process: another process with the same broker id has another incarnation id."""
         self.initial_catch_up_future: Future[None] = Future()
-        """Done when the broker has read its own registration; failed if it could not register in time."""
+        """Done when the broker has read its own registration; fails if it could not register in time."""
         self.initial_unfence_future: Future[None] = Future()
-        """Done when the controller lets the broker serve for the first time."""
+        """Done when the controller unfences the broker for the first time."""
         self.controlled_shutdown_future: Future[None] = Future()
-        """Done when the broker may stop, with the controller's blessing or without."""
+        """Done when the broker may stop, with or without the controller's permission."""
         self._state = BrokerState.NOT_RUNNING
         self._broker_epoch = NOT_REGISTERED
 
-        # Touched by events only.
+        # Accessed by events only.
         self._info: BrokerRegistrationInfo | None = None
         self._channel: ControllerChannel | None = None
         self._metadata_offset: Callable[[], int] = lambda: -1
@@ -181,13 +180,13 @@ class BrokerLifecycleManager:
         self._ever_registered = False
         self._ready_to_unfence = False
         self._offline_dirs: dict[Uuid, bool] = {}
-        """Directories that have failed, and whether the controller knows."""
+        """Failed directories, and whether each was reported to the controller."""
         self._cordoned_dirs: frozenset[Uuid] | None = None
-        """None until the broker knows which of its directories are to get no new replicas."""
+        """Directories that get no new replicas; None until the broker knows them."""
         self._shutdown_answers = 0
         self._in_flight = False
         self._hurry = False
-        """Something has changed while an exchange was under way."""
+        """Whether something has changed while a request was in flight."""
         self._failed_attempts = 0
         self._last_problem = "the controller has not responded"
         """Why the latest exchange failed."""
@@ -211,29 +210,29 @@ class BrokerLifecycleManager:
         *,
         threaded: bool = True,
     ) -> None:
-        """Begins to register. ``metadata_offset`` is asked, by the manager's thread, how far the metadata are applied.
+        """Begins to register. ``metadata_offset`` returns the applied metadata offset; the manager's thread calls it.
 
-        The channel is the manager's from now on: it starts it, and shuts it down.
+        The manager owns the channel from now on: it starts the channel and shuts it down.
         """
         self.queue.append(QueuedCall("start", lambda: self._start_up(metadata_offset, channel, info)))
         if threaded:
             self.queue.start()
 
     def metadata_applied(self, offset: int) -> None:
-        """The metadata are applied up to here. While the broker starts, that is what it waits for.
+        """Records that metadata are applied up to an offset; a starting broker waits for that.
 
-        To be called last of all publishers: see :class:`~barnabas.broker.lifecycle_publisher.LifecyclePublisher`.
+        Must be called after all publishers: see :class:`~barnabas.broker.lifecycle_publisher.LifecyclePublisher`.
         """
         if self._state is BrokerState.STARTING:
             self.queue.append(QueuedCall("metadata_applied", lambda: self._metadata_applied(offset)))
 
     def set_ready_to_unfence(self) -> Future[None]:
-        """The broker can serve. Returns the future of being allowed to."""
+        """Marks the broker as ready to serve. Returns a future that completes when the controller unfences it."""
         self.queue.append(QueuedCall("set_ready_to_unfence", self._set_ready_to_unfence))
         return self.initial_unfence_future
 
     def propagate_directory_failure(self, directory: Uuid, timeout_ms: int) -> None:
-        """Tells the controller that a log directory has failed."""
+        """Reports a failed log directory to the controller."""
         self.queue.append(QueuedCall("propagate_directory_failure", lambda: self._directory_failed(directory)))
         self.queue.schedule_deferred(
             f"offlineDirFailure-{uuid_to_string(directory)}",
@@ -242,25 +241,25 @@ class BrokerLifecycleManager:
         )
 
     def propagate_directory_cordoned(self, directories: Collection[Uuid]) -> None:
-        """Tells the controller which log directories are to get no new replicas (KIP-1066)."""
+        """Reports to the controller which log directories get no new replicas (KIP-1066)."""
         cordoned = frozenset(directories)
         self.queue.append(QueuedCall("propagate_directory_cordoned", lambda: self._cordon(cordoned)))
 
     def resend_broker_registration(self) -> None:
-        """Registers again, as when the cluster's metadata.version has come to support more than was said before."""
+        """Registers again, for example when a new metadata.version supports more than the last registration said."""
         self.queue.append(QueuedCall("resend_broker_registration", self._register_again))
 
     def begin_controlled_shutdown(self) -> None:
-        """Asks the controller to move leaderships away, if the broker runs; otherwise there is nothing to wait for."""
+        """Asks the controller to move leaderships away if the broker is RUNNING; otherwise stops at once."""
         self.queue.append(QueuedCall("begin_controlled_shutdown", self._begin_controlled_shutdown))
 
     def begin_shutdown(self) -> None:
-        """Ends it all without asking, and does not wait."""
+        """Stops the manager without asking the controller; does not wait."""
         self.queue.append(QueuedCall("shutdown", self._shut_down))
         self.queue.begin_shutdown("begin_shutdown")
 
     def close(self) -> None:
-        """Ends it all and waits for the thread."""
+        """Stops the manager and waits for its thread."""
         self.begin_shutdown()
         self.queue.close()
 
@@ -298,12 +297,12 @@ class BrokerLifecycleManager:
         self._give_up(KafkaTimeoutError(why))
 
     def _give_up(self, error: BarnabasError) -> None:
-        """Ends a start that cannot succeed."""
+        """Ends a startup that cannot succeed."""
         if not self.initial_catch_up_future.done():
             self.initial_catch_up_future.set_exception(error)
         self.begin_shutdown()
 
-    # -- what changes
+    # -- events
 
     def _metadata_applied(self, offset: int) -> None:
         self._published_offset = max(offset, self._published_offset)
@@ -369,7 +368,7 @@ class BrokerLifecycleManager:
     # -- exchanges
 
     def _communicate_soon(self, delay_ms: int) -> None:
-        """The next exchange after so long; at once if something has changed meanwhile."""
+        """Schedules the next request after a delay, or at once if something has changed meanwhile."""
         if self._hurry:
             delay_ms, self._hurry = 0, False
         self.queue.schedule_deferred(
@@ -381,7 +380,7 @@ class BrokerLifecycleManager:
     def _communicate_after_failure(self) -> None:
         delay_ms = self._backoff.backoff(self._failed_attempts)
         self._failed_attempts += 1
-        self._hurry = False  # whatever has changed, whoever has failed is not hurried
+        self._hurry = False  # the backoff applies even if something has changed
         self._communicate_soon(delay_ms)
 
     def _communicate(self) -> None:
@@ -414,7 +413,7 @@ class BrokerLifecycleManager:
             ],
             rack=self._config.rack,
             log_dirs=list(self._log_dirs),
-            # It proves a clean shutdown of an earlier process; this one has not been shut down since it registered.
+            # Only the first registration follows a clean shutdown; later ones of this process do not.
             previous_broker_epoch=NOT_REGISTERED if self._ever_registered else self._info.previous_broker_epoch,
         )
         self._in_flight = True
@@ -507,11 +506,11 @@ class BrokerLifecycleManager:
             self._communicate_after_failure()
 
     def _follow(self, answer: BrokerHeartbeatResponse) -> None:
-        """Does what the controller's answer allows in this state."""
+        """Makes the state change that the controller's response allows, and schedules the next heartbeat."""
         if self._state is BrokerState.STARTING:
             if answer.is_caught_up:
                 self._become(BrokerState.RECOVERY)
-                # Who waits for this may have the broker unfenced before the next line.
+                # A waiter may call set_ready_to_unfence() before the next line runs.
                 self.initial_catch_up_future.set_result(None)
                 if self._ready_to_unfence:
                     self._communicate_soon(0)
@@ -533,7 +532,7 @@ class BrokerLifecycleManager:
                 log.info("Waiting for the controller to move leaderships away")
             self._communicate_soon(CONTROLLED_SHUTDOWN_INTERVAL_MS if first else self._config.heartbeat_interval_ms)
         elif self._state is BrokerState.RUNNING:
-            if answer.is_fenced and not answer.is_caught_up:  # it has registered again, and has yet to read that
+            if answer.is_fenced and not answer.is_caught_up:  # registered again, record not read yet
                 self._communicate_soon(CATCH_UP_INTERVAL_MS)
                 return
             if answer.is_fenced:
@@ -541,7 +540,7 @@ class BrokerLifecycleManager:
             self._communicate_soon(self._config.heartbeat_interval_ms)
 
     def _successful_answer(self, what: str, response: ClientResponse | None) -> object:
-        """The body of an answer; None, and another attempt scheduled, if there is none."""
+        """Returns the response body; if there is none, schedules a retry and returns None."""
         self._in_flight = False
         if self._state is BrokerState.SHUTTING_DOWN:
             return None

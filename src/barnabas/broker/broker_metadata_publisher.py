@@ -1,4 +1,4 @@
-"""What a broker does when the metadata change."""
+"""Applies metadata changes to a broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Logs(Protocol):
-    """The log manager, as far as it is started here."""
+    """The part of the log manager that the publisher starts."""
 
     def startup(
         self,
@@ -30,7 +30,7 @@ class Logs(Protocol):
 
 
 class Replicas(Protocol):
-    """The replica manager, as far as it hears of metadata."""
+    """The part of the replica manager that applies metadata."""
 
     def startup(self) -> None: ...
 
@@ -38,45 +38,44 @@ class Replicas(Protocol):
 
 
 class CoordinatorHooks(Protocol):
-    """A coordinator: whoever leads a partition of ``topic`` is responsible for the groups or transactions in it."""
+    """A coordinator: the leader of a partition of ``topic`` owns the groups or transactions in it."""
 
     @property
     def topic(self) -> str:
-        """The internal topic that has its state."""
+        """The internal topic that stores its state."""
         ...
 
     def startup(self) -> None: ...
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition now: load what is in it."""
+        """Loads the partition: this broker has become its leader."""
         ...
 
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
-        """It does not any more: unload."""
+        """Unloads the partition: this broker is no longer its leader."""
         ...
 
     def on_partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
-        """These do not exist any more, whatever topic they were of."""
+        """Handles the deletion of partitions, of any topic."""
         ...
 
     def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None: ...
 
 
 Fault = Callable[[str, BaseException], object]
-"""Told of something that went wrong."""
+"""Called with a description and the exception when an update fails."""
 
 
 class BrokerMetadataPublisher(MetadataPublisher):
-    """Turns metadata into logs and replicas on this broker.
+    """Applies metadata to the logs and replicas of this broker.
 
-    The order within one update matters. The cache first, so that everybody finds there what they are told of; the
-    replicas before the coordinators, which read the logs of those replicas. The first update starts the log manager,
-    which until then could not know which logs it should have, nor with which settings. That image is complete: the
-    loader publishes nothing before it has caught up with the high watermark, and ends the node if it cannot load a
-    part. So a log without a replica in it may be set aside as stray.
+    The order within one update matters. The cache is updated first, because the other parts read it. The replicas come
+    before the coordinators, which read their logs. The first update starts the log manager, which needs to know the
+    expected logs and their settings. That first image is complete: the loader publishes nothing before it has caught
+    up with the high watermark, and ends the node if it cannot load a part. So a log without a replica in it is stray.
 
-    A part that fails does not keep the others from hearing the news: a broker with one stale part is better than one
-    that is stale as a whole. What fails at the start, however, is the end of the broker.
+    If one part fails, the others are still updated: one stale part is better than a stale broker. A failure in the
+    first update, however, stops the broker.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class BrokerMetadataPublisher(MetadataPublisher):
         self._on_fault = on_fault
         self._on_fatal_fault = on_fatal_fault
         self.first_publish_future: Future[None] = Future()
-        """Done when the broker has caught up with what was there when it started."""
+        """Done when the broker has applied the metadata that existed when it started."""
 
     @property
     def name(self) -> str:
@@ -167,10 +166,10 @@ class BrokerMetadataPublisher(MetadataPublisher):
 
 
 def is_stray(broker_id: int, image: MetadataImage, log: UnifiedLog) -> bool:
-    """Whether a log that was found on disk belongs to no replica of this broker: its topic was deleted meanwhile.
+    """Returns whether a log on disk belongs to no replica of this broker, because its topic was deleted meanwhile.
 
-    The topic's id decides, not its name, which may have been given to another topic since. A log without an id was made
-    right before a crash, and has nothing in it.
+    The topic id decides, not the name, which another topic may have now. A log without an id was created right before
+    a crash, and is empty.
     """
     if log.topic_id is None:
         logger.info("The log in %s has no topic id: it was made and never written to", log.directory)
@@ -187,7 +186,7 @@ def is_stray(broker_id: int, image: MetadataImage, log: UnifiedLog) -> bool:
 
 
 def replica_for(broker_id: int, image: MetadataImage, topic_id: Uuid, number: int) -> TopicPartition | None:
-    """The partition with this topic id and number, if this broker has a replica of it."""
+    """Returns the partition with this topic id and number if this broker has a replica of it, else None."""
     topic = image.topics.by_id.get(topic_id)
     partition = None if topic is None else topic.partitions.get(number)
     if topic is None or partition is None or broker_id not in partition.replicas:
@@ -196,7 +195,7 @@ def replica_for(broker_id: int, image: MetadataImage, topic_id: Uuid, number: in
 
 
 def deleted_partitions(topics: TopicsDelta) -> list[TopicPartition]:
-    """The partitions of the topics that a delta deletes."""
+    """Returns the partitions of the topics that a delta deletes."""
     by_id = topics.image.by_id
     return [
         TopicPartition(by_id[topic_id].name, number)

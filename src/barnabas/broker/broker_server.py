@@ -1,7 +1,7 @@
-"""The broker of a node, from start to stop.
+"""Starts and stops the broker of a node.
 
-Read :meth:`BrokerServer.startup` from top to bottom to see what a broker consists of, and what has to be there before
-what; :meth:`BrokerServer.shutdown` takes it apart again.
+:meth:`BrokerServer.startup` creates the parts of a broker in the order of their dependencies;
+:meth:`BrokerServer.shutdown` stops them.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ SENSOR_EXPIRY_CHECK_MS: Final = 30_000
 
 
 class BrokerServer:
-    """Everything that a node needs to be a broker."""
+    """Owns all parts of a node's broker role."""
 
     def __init__(self, config: KafkaConfig, shared: SharedServer, on_recovery: RecoveryListener | None = None) -> None:
-        """Makes and locks the log directories: nobody else may use them from here on."""
+        """Creates and locks the log directories, so that no other process can use them."""
         self._config = config
         self._shared = shared
         clock = shared.clock
@@ -138,7 +138,7 @@ class BrokerServer:
         self._publishers: list[MetadataPublisher] = []
         self._logs_started = False
         self._abandoned = False
-        """Whether the node has failed, and nothing is worth waiting for. Set by any thread."""
+        """Whether the node has failed and startup must stop waiting. Set by any thread."""
 
     def _kraft_version(self) -> int:
         return 0 if self._shared.raft is None else self._shared.raft.client.kraft_version
@@ -146,7 +146,7 @@ class BrokerServer:
     # -- start
 
     def startup(self) -> None:
-        """Returns when clients are served."""
+        """Starts the broker; returns when it serves clients."""
         config, shared = self._config, self._shared
         clock, registry, node_id = shared.clock, shared.registry, config.node_id
         logger.info("Starting broker %d", node_id)
@@ -300,7 +300,7 @@ class BrokerServer:
         telemetry.add_to(self.dynamic_config)
         publishers: list[MetadataPublisher] = [publisher]
         if authorizer is not None:
-            from barnabas.security.standard_authorizer import StandardAuthorizer  # most have none
+            from barnabas.security.standard_authorizer import StandardAuthorizer  # most nodes have no authorizer
 
             if isinstance(authorizer, StandardAuthorizer):
                 publishers.append(AclPublisher(node_id, "broker", authorizer))
@@ -355,8 +355,8 @@ class BrokerServer:
             )
             futures = dict(authorizer.start(info))
         lifecycle.set_ready_to_unfence().result(deadline_s)
-        # Only now: a client that is answered before hears of a cluster without brokers and leaders, and some clients
-        # take seconds until they ask again. Whoever connects meanwhile waits in the backlog.
+        # Serve requests only now: an earlier Metadata response would show a cluster without brokers and leaders, and
+        # some clients wait seconds before they retry. Until then, new connections wait in the backlog.
         announced.unfenced_future.result(deadline_s)
         serving.enable(futures).result(deadline_s)
         telemetry.start(self.dynamic_config.current)
@@ -368,12 +368,12 @@ class BrokerServer:
         logger.info("Broker %d is running", node_id)
 
     def load_in_background(self, others: Sequence[Callable[[], None]], on_loaded: Callable[[], None]) -> None:
-        """Loads what could wait until now, and what others have to, a little at a time: the first requests go first."""
+        """Loads deferred parts, and runs `others`, in small steps so that the first requests are not delayed."""
         own = [] if self._apis is None else self._apis.loading()
         self._loading = BackgroundLoading(self.scheduler, [*own, *others, on_loaded])
 
     def report_quotas_of(self, controller: QuotaManagers | None) -> None:
-        """Partitions are created by the controller, so it knows who has used how much of the quota on that."""
+        """Reports the controller's quota usage too: it creates partitions, so it measures the mutation quota."""
         if controller is not None and self.telemetry is not None:
             self.telemetry.quota_usage.add_managers(controller.clients)
 
@@ -395,7 +395,7 @@ class BrokerServer:
         return channel
 
     def _add_reconfigurables(self, serving: RequestServing) -> None:
-        """What can be changed while the broker runs. Before the first settings come, so that none is missed."""
+        """Registers the dynamically configurable parts. Must run before the first settings arrive, to miss none."""
         socket_server = serving.socket_server
         assert socket_server is not None
         add = self.dynamic_config.add_reconfigurable
@@ -433,13 +433,13 @@ class BrokerServer:
     # -- stop
 
     def abandon_startup(self) -> None:
-        """Ends a start that waits for a controller that has failed. Without effect on a broker that has started."""
-        self._abandoned = True  # first: the start looks at it when there is a lifecycle
+        """Ends a startup that waits for a failed controller. Has no effect on a broker that has started."""
+        self._abandoned = True  # set first: startup() checks it after it creates the lifecycle manager
         if self.lifecycle is not None and not self.lifecycle.initial_catch_up_future.done():
             self.lifecycle.begin_shutdown()
 
     def shutdown(self) -> None:
-        """Hands leaderships over, finishes what is under way, closes all logs, and marks the shutdown as clean."""
+        """Hands over leaderships, completes pending requests, closes all logs, and marks the shutdown as clean."""
         node_id, lifecycle, telemetry = self._config.node_id, self.lifecycle, self.telemetry
         logger.info("Stopping broker %d", node_id)
         loader, publishers, self._publishers = self._shared.loader, self._publishers, []
@@ -454,7 +454,7 @@ class BrokerServer:
                 self._leave,
                 step(self.serving, lambda it: it.stop()),
                 *[partial(remove, one) for one in reversed(publishers)],
-                # Members that wait for a rebalance get a response while their connections are open.
+                # Members that wait for a rebalance must get a response while their connections are open.
                 step(self._coordinators, lambda it: it.shutdown_responding()),
                 step(self.serving, lambda it: it.close()),
                 step(telemetry, lambda it: it.shutdown()),
@@ -476,7 +476,7 @@ class BrokerServer:
         logger.info("Broker %d is stopped", node_id)
 
     def _leave(self) -> None:
-        """Asks the controller to let the broker go, if it has ever been there."""
+        """Runs the controlled shutdown if it is enabled and the broker is RUNNING, then stops the lifecycle manager."""
         lifecycle = self.lifecycle
         if lifecycle is None:
             return

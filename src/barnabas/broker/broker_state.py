@@ -1,4 +1,4 @@
-"""The states of a broker, and the ways between them."""
+"""The states of a broker, and the transitions between them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class BrokerState(IntEnum):
-    """How far a broker has come; the numbers are those of the metric ``BrokerState``.
+    """The state of a broker; the numbers are the values of the metric ``BrokerState``.
 
     ============================ ============================== =====================================================
     from                         to                             when
@@ -15,7 +15,7 @@ class BrokerState(IntEnum):
     STARTING                     RECOVERY                       it is registered, and has read that in the metadata log
     RECOVERY                     RUNNING                        its logs are loaded, and the controller has unfenced it
     RUNNING                      PENDING_CONTROLLED_SHUTDOWN    it has been asked to stop
-    any but SHUTTING_DOWN        SHUTTING_DOWN                  the controller lets it go, or there is no other way
+    any but SHUTTING_DOWN        SHUTTING_DOWN                  the controller permits it, or it cannot go on
     ============================ ============================== =====================================================
     """
 

@@ -1,10 +1,10 @@
-"""From quotas in the metadata log to those who enforce them (Q10).
+"""Passes client quotas from the metadata log to the quota managers (Q10).
 
     AlterClientQuotas -> controller -> metadata log -> every node -> ClientQuotaMetadataManager
                                                                        |- quota managers, for users and client ids
                                                                        |- connection quotas, for addresses
 
-A limit changes while its clients are at work. They notice with their next request; what they have used so far stays.
+A changed limit applies to its clients from their next request; the usage measured so far is kept.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _CLIENT_QUOTAS: Final = {kind.key: kind for kind in ClientQuotaType}
 
 
 class ClientQuotaMetadataManager:
-    """Applies changed limits."""
+    """Applies changed quota limits."""
 
     def __init__(self, quotas: QuotaManagers, connection_quotas: ConnectionQuotas) -> None:
         self._quotas = quotas
         self._connection_quotas = connection_quotas
 
     def update(self, delta: ClientQuotasDelta) -> None:
-        """Applies all changes; one that cannot be applied is logged, and keeps no other from it."""
+        """Applies all changes; logs a change that cannot be applied and continues."""
         for entity, changes in delta.changes.items():
             parts = entity.to_dict()
             if IP in parts:
@@ -75,13 +75,13 @@ class ClientQuotaMetadataManager:
 
 
 def quota_entity(parts: Mapping[str, str | None]) -> QuotaEntity:
-    """An entity of the metadata, in which no name means the default, as the managers know it."""
+    """Converts a quota entity of the metadata, in which a null name means the default, to the managers' type."""
     names = {kind: DEFAULT if name is None else name for kind, name in parts.items()}
     return QuotaEntity(names.get(USER), names.get(CLIENT_ID))
 
 
 class DynamicClientQuotaPublisher(MetadataPublisher):
-    """Hands changed limits to the manager, and changes of the cluster to a quota callback, if there is one."""
+    """Passes changed limits to the manager, and cluster changes to the quota callback, if there is one."""
 
     def __init__(
         self,

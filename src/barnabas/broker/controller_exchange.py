@@ -1,4 +1,4 @@
-"""Requests to the controller by somebody whose state belongs to the thread of an event queue."""
+"""Controller requests whose completion is handled on an event queue's thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class QueuedCall:
-    """A function as an event; ``name`` is what the log calls it if it fails."""
+    """A function as an event; ``name`` identifies it in the log if it fails."""
 
     __slots__ = ("_action", "_name")
 
@@ -32,9 +32,9 @@ class QueuedCall:
 
 
 class ControllerExchange:
-    """One request under way. Its end is an event; ``end`` gets the answer, None if there was none in time.
+    """One request in flight. Its completion is an event; ``end`` gets the response, or None after a timeout.
 
-    ``first`` puts the event ahead of all others: who waits for the answer should not wait for the queue as well.
+    ``first`` puts the event at the front of the queue, so that the response is not delayed by other events.
     """
 
     __slots__ = ("_add", "_end", "_name")

@@ -1,4 +1,4 @@
-"""Who is the active controller, and where."""
+"""Finds the active controller and its address."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from barnabas.raft.client import LeaderAndEpoch
 
 
 class ControllerNodeProvider(MetadataPublisher):
-    """The node that leads the metadata log, at its address on the controller listener; None while nobody does.
+    """Returns, when called, the leader of the metadata log with its controller listener address, or None.
 
-    Call it to ask. Two sources tell it:
+    It has two sources:
 
-    - *Who leads*: ``leader_id`` if there is such a function, as a broker's own Raft client has it; otherwise what the
-      metadata loader last said (:meth:`on_controller_change`). The loader tells a new publisher nothing before it has
-      caught up, and a broker must register before that, so the first is what a starting broker needs.
-    - *Where*: the voters of ``controller.quorum.voters``, and above these the controllers that have registered
-      (KIP-919), as those know their own ports. Where the controller of this very node is, it knows best: what it has
-      registered may be from before a restart, on another port, and it has to be reached to be told of the new one.
+    - *Leader id*: ``leader_id`` if given, as from a broker's own Raft client; otherwise the metadata loader's last
+      value (:meth:`on_controller_change`). The loader calls a new publisher only after it has caught up, but a broker
+      must register before that, so a starting broker needs ``leader_id``.
+    - *Address*: the voters of ``controller.quorum.voters``; registered controllers (KIP-919) override them, as they
+      know their own ports. The address of this node's own controller overrides both: its registration may date from
+      before a restart, with another port, and it must be reached to register the new one.
 
-    Whoever waits for a controller to be elected can be told (:meth:`add_listener`), so that no time is lost by asking
-    again and again.
+    :meth:`add_listener` notifies waiters when a controller is elected, so that they need not poll.
     """
 
     def __init__(
@@ -38,9 +37,9 @@ class ControllerNodeProvider(MetadataPublisher):
         self._listener_name = listener_name
         self._ask_leader_id = leader_id
         self._seen: object = None
-        """The registrations that ``_registered`` was made from; touched by the loader's thread only."""
+        """The registrations that ``_registered`` was made from; accessed by the loader's thread only."""
         self._lock = threading.Lock()
-        """Guards the fields below. Listeners are called without it."""
+        """Guards the fields below. Not held while listeners are called."""
         self._own: Node | None = None
         self._told_leader_id: int | None = None
         self._registered: dict[int, Node] = {}
@@ -56,13 +55,13 @@ class ControllerNodeProvider(MetadataPublisher):
             return self._registered.get(leader_id) or self._voters.get(leader_id)
 
     def set_own(self, node: Node) -> None:
-        """The controller of this node is at this address: one that listens on port 0 learns its port late."""
+        """Sets the address of this node's own controller: with port 0, the port is known late."""
         with self._lock:
             self._own = node
         self.changed()
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """``listener`` is called, on any thread, when the answer may be another one than before."""
+        """Adds a listener, called on any thread when the active controller may have changed."""
         with self._lock:
             self._listeners.append(listener)
 
@@ -71,7 +70,7 @@ class ControllerNodeProvider(MetadataPublisher):
             self._listeners.remove(listener)
 
     def changed(self) -> None:
-        """Has everybody ask again."""
+        """Notifies all listeners."""
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
@@ -85,7 +84,7 @@ class ControllerNodeProvider(MetadataPublisher):
 
     def on_metadata_update(self, delta: MetadataDelta, new_image: MetadataImage, manifest: LoaderManifest) -> None:  # noqa: ARG002
         controllers = new_image.cluster.controllers
-        if self._listener_name is None or controllers is self._seen:  # as in nearly every update
+        if self._listener_name is None or controllers is self._seen:  # true for nearly every update
             return
         self._seen = controllers
         registered = {

@@ -1,4 +1,4 @@
-"""How the cluster learns where a controller is, and what it can do (KIP-919)."""
+"""Registers a controller's endpoints and supported features with the cluster (KIP-919)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ _NS_PER_MS = 1_000_000
 
 
 class ControllerRegistrationManager(MetadataPublisher):
-    """Registers this controller with the active one, which may be itself, and sees to it that it stays registered.
+    """Registers this controller with the active one, which may be itself, and keeps it registered.
 
-    Who votes is the quorum's business; a registration is for the others. Tools that talk to controllers find them by it
-    (``--bootstrap-controller``), and the active controller raises no feature above what a registered one can do.
+    A registration does not affect voting, which is up to the quorum. Tools find controllers by their registrations
+    (``--bootstrap-controller``), and the active controller raises no feature above the level that all registered
+    controllers support.
 
-    What counts is the log. The answer to the request says little: it is when the registration of this incarnation comes
-    back as a record that the work is done, and when that of another one does, or the record goes away, there is work
-    again. Before the cluster's metadata.version knows such records nothing is sent.
+    The metadata log decides, not the response. The registration is complete when its record, with this incarnation id,
+    is read back. If the record disappears, or has another incarnation id, the controller registers again. Nothing is
+    sent while the cluster's metadata.version does not support such records.
     """
 
     def __init__(
@@ -61,10 +62,10 @@ class ControllerRegistrationManager(MetadataPublisher):
         random: Random | None = None,
         threaded: bool = True,
     ) -> None:
-        """Without ``threaded`` a test runs ``queue`` by hand."""
+        """Without ``threaded`` a test runs ``queue`` itself."""
         self.incarnation_id = random_uuid() if incarnation_id is None else incarnation_id
         self.registered = False
-        """Whether the log says so. Of the queue's thread, as are the fields below."""
+        """Whether the log has the registration. Accessed by the queue's thread only, as are the fields below."""
         self._node_id = node_id
         self._endpoints = tuple(endpoints)
         self._features = dict(supported_features)
@@ -88,7 +89,7 @@ class ControllerRegistrationManager(MetadataPublisher):
         return "ControllerRegistrationManager"
 
     def start(self) -> None:
-        """Before it becomes a publisher: the first metadata make it register."""
+        """Starts the manager. Call before installing it as a publisher: the first metadata make it register."""
         self._channel.start()
         if self._threaded:
             self.queue.start()
@@ -142,7 +143,7 @@ class ControllerRegistrationManager(MetadataPublisher):
         self._in_flight = False
         failure = _failure(response)
         if failure is None:
-            self._failures = 0  # and the rest is for the log to say
+            self._failures = 0  # done when the record appears in the log
             return
         delay_ms = self._backoff.backoff(self._failures)
         self._failures += 1

@@ -1,4 +1,4 @@
-"""The controller of a node, from start to stop."""
+"""Starts and stops the controller of a node."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class ControllerServer:
-    """Everything that a node needs to be a controller: the state machine, its dispatcher, and its listeners."""
+    """Owns all parts of a node's controller role: the state machine, its dispatcher, and its listeners."""
 
     def __init__(self, config: KafkaConfig, shared: SharedServer) -> None:
         self._config = config
@@ -66,7 +66,7 @@ class ControllerServer:
         self.cache = MetadataCache()
 
     def startup(self) -> None:
-        """Returns when the controller answers; whether it is the active one is for the quorum to say."""
+        """Starts the controller; returns when it serves requests. The quorum elects the active controller."""
         config, shared = self._config, self._shared
         clock = shared.clock
         logger.info("Starting controller %d", config.node_id)
@@ -97,7 +97,7 @@ class ControllerServer:
         describer = ConfigHelper(config.node_id, self.cache, dynamic)
 
         def describe_configs(request: Request) -> list[DescribeConfigsResult]:
-            from barnabas.broker.handlers.configs import describe_authorized  # with the first request
+            from barnabas.broker.handlers.configs import describe_authorized  # deferred to the first request
 
             return describe_authorized(request, auth, describer)
 
@@ -120,7 +120,7 @@ class ControllerServer:
             ),
             clock=clock,
         )
-        # Where a listener on port 0 is can be told only now, and has to be before the quorum hears of this node.
+        # A listener on port 0 gets its port here. The port must be known before this node joins the quorum.
         socket_server = serving.open(
             apis, apis.versions, config.controller_listeners, channel_factories=shared.channel_factories
         )
@@ -128,7 +128,7 @@ class ControllerServer:
         publishers: list[MetadataPublisher] = [MetadataCachePublisher(self.cache)]
         acls: AclPublisher | None = None
         if authorizer is not None:
-            from barnabas.controller.controller_acl_mutator import ControllerAclMutator  # most nodes have none
+            from barnabas.controller.controller_acl_mutator import ControllerAclMutator  # most nodes have no authorizer
             from barnabas.security.standard_authorizer import StandardAuthorizer
 
             if isinstance(authorizer, StandardAuthorizer):
@@ -163,8 +163,8 @@ class ControllerServer:
             futures = dict(authorizer.start(info))
         serving.enable(futures).result(startup_seconds(config))
         if acls is not None:
-            # The listener is open before there are ACLs, because nodes that are super users have to get in to elect a
-            # leader, without whom there are none. The broker of this node need not be one, and would be refused.
+            # The listener opens before the ACLs are loaded: super-user nodes must connect to elect a leader, and there
+            # are no ACLs without a leader. The broker of this node may not be a super user, and would be refused.
             acls.loaded.result(startup_seconds(config))
 
     def _channel(self) -> NodeToControllerChannelManager:
@@ -183,7 +183,7 @@ class ControllerServer:
         )
 
     def loading(self) -> list[Callable[[], None]]:
-        """Steps that load what it did not need to start."""
+        """Returns steps that load the parts not needed at startup."""
         return [] if self._apis is None else self._apis.loading()
 
     @property
@@ -206,12 +206,12 @@ class ControllerServer:
             raise CorruptRecordError(str(error)) from None
 
     def begin_shutdown(self) -> None:
-        """No new requests."""
+        """Stops accepting requests."""
         if self._serving is not None:
             self._serving.stop()
 
     def shutdown(self) -> None:
-        """Takes apart what there is: the start may have failed half way."""
+        """Stops the parts that exist: startup may have failed half way."""
         logger.info("Stopping controller %d", self._config.node_id)
         loader, publishers, self._publishers = self._shared.loader, self._publishers, []
 

@@ -1,13 +1,13 @@
-"""The coordinators of a broker: one table entry for each kind, made when there is something to coordinate.
+"""The coordinators of a broker: one table entry for each kind, made on demand.
 
-They are a fifth of a broker's code, with threads of their own, and a new broker has neither groups nor transactions. So
-`Coordinators` makes them at the first of these events:
+The coordinators are a fifth of a broker's code and have threads of their own, but a new broker has neither groups nor
+transactions. So `Coordinators` makes them at the first of these events:
 
-* this broker leads a partition of one of their topics: there is something to load;
-* a client asks for one of them;
-* the broker has started, and loads in the background what it could start without.
+* this broker becomes leader of a partition of a coordinator topic, whose state must be loaded;
+* a client request needs a coordinator;
+* the broker has started, and loads its deferred parts in the background.
 
-All are made together, because some know each other: offsets are committed in transactions.
+All are made together, because they depend on each other: offsets are committed in transactions.
 
 To add a coordinator, define a `CoordinatorType` and add its maker to :func:`coordinator_makers`. Elections, metadata
 images, FindCoordinator and the shutdown follow from the entry.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatorService(Protocol):
-    """What every coordinator does. The leader of a partition of its topic coordinates the keys in that partition."""
+    """Interface of all coordinators. The leader of a topic partition coordinates the keys in that partition."""
 
     def startup(self) -> None: ...
 
@@ -64,7 +64,7 @@ P = TypeVar("P")
 
 
 class CoordinatorType(Generic[P]):
-    """What the broker has to know of one kind of coordinator. ``P`` is what its maker returns; it has a `shutdown`."""
+    """Describes one kind of coordinator. ``P`` is the type that its maker returns; it has a `shutdown` method."""
 
     __slots__ = (
         "denied",
@@ -89,11 +89,11 @@ class CoordinatorType(Generic[P]):
         since_version: int = 0,
         responds_at_shutdown: bool = False,
     ) -> None:
-        """`topic` has its state; `service` finds the coordinator in what its maker returns.
+        """`topic` stores its state; `service` gets the coordinator from the value that the maker returned.
 
-        FindCoordinator has a `key_type` for it since some version, and needs `operation` on `resource_type`, or else
-        responds with `denied`.
-        With `responds_at_shutdown`, pending requests get a response, so it is shut down while connections are open.
+        FindCoordinator accepts `key_type` from `since_version` on. It requires `operation` on `resource_type`;
+        otherwise it responds with `denied`.
+        With `responds_at_shutdown`, it is shut down while connections are open, and pending requests get a response.
         """
         self.topic = topic
         self.service = service
@@ -129,7 +129,7 @@ Makers = Mapping[CoordinatorType[Any], Callable[[Made], Any]]
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorContext:
-    """What coordinators need of the rest of the broker."""
+    """The parts of the broker that coordinators use."""
 
     config: KafkaConfig
     cache: MetadataCache
@@ -142,7 +142,7 @@ class CoordinatorContext:
 
 
 def coordinator_makers(context: CoordinatorContext) -> Makers:
-    """Returns the table of coordinators. Settings are read here, so that errors in them are found at the start."""
+    """Returns the table of coordinators. Reads their settings now, so that invalid settings fail the startup."""
     group_settings = GroupCoordinatorConfig.from_values(context.config.values)
     transaction_settings = TransactionConfig.from_values(context.config.values)
 
@@ -160,22 +160,22 @@ def coordinator_makers(context: CoordinatorContext) -> Makers:
 
 
 class Coordinators:
-    """The coordinators, or what they have to be told when they are made."""
+    """Makes the coordinators on demand; until then it keeps the startup and metadata events to replay to them."""
 
     def __init__(self, makers: Makers) -> None:
         self._makers = makers
         self._lock = threading.Lock()
-        """Guards everything below until the coordinators are made, then only closing. They are made while it is held,
-        which takes the locks of imported modules and those of metrics."""
+        """Guards the fields below until the coordinators are made, then only closing. It is held while they are made,
+        which takes import locks and the locks of metrics."""
         self._made: Made | None = None
         self._started: set[CoordinatorType[Any]] = set()
         self._images: dict[CoordinatorType[Any], tuple[MetadataImage, MetadataDelta]] = {}
         self._closed = False
         self.hooks = tuple(_Hooks(self, kind) for kind in makers)
-        """For the publisher of metadata."""
+        """The hooks for the metadata publisher."""
 
     def get(self, kind: CoordinatorType[P]) -> P:
-        """Returns the coordinator of a kind; all are made if they are not there yet."""
+        """Returns the coordinator of a kind; makes all coordinators if they do not exist yet."""
         made = self._made
         if made is None:
             made = self._make()
@@ -210,7 +210,7 @@ class Coordinators:
     def is_made(self) -> bool:
         return self._made is not None
 
-    # -- what the hooks are told
+    # -- called by the hooks
 
     def startup(self, kind: CoordinatorType[Any]) -> None:
         with self._lock:
@@ -229,13 +229,13 @@ class Coordinators:
     # -- stop
 
     def shutdown_responding(self) -> None:
-        """Shuts down those that respond to pending requests. From here on none is made any more."""
+        """Shuts down the coordinators that respond to pending requests. No coordinator is made after this."""
         with self._lock:
             self._closed = True
         self._shutdown(responding=True)
 
     def shutdown(self) -> None:
-        """Shuts down the rest."""
+        """Shuts down the other coordinators."""
         self._shutdown(responding=False)
 
     def _shutdown(self, *, responding: bool) -> None:
@@ -245,7 +245,7 @@ class Coordinators:
 
 
 class _Hooks:
-    """What the publisher of metadata talks to. A coordinator that is not there has nothing to resign from."""
+    """Passes metadata events to a coordinator. Resignations and deletions do not make it: it has no state to unload."""
 
     def __init__(self, coordinators: Coordinators, kind: CoordinatorType[Any]) -> None:
         self._coordinators = coordinators

@@ -1,4 +1,4 @@
-"""A thread that runs functions one after the other, for those who only need that."""
+"""A thread that runs functions one after the other."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class EventThread:
         self._queue.append(QueuedCall(self._name, event))
 
     def close(self) -> None:
-        """Returns when the thread has ended; what still waits is not run."""
+        """Waits until the thread has ended; functions still queued do not run."""
         self._queue.close()

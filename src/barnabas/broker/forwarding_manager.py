@@ -1,4 +1,4 @@
-"""Forwarding: how a broker passes a client's request to the controller (KIP-590, R10)."""
+"""Forwards client requests from the broker to the controller (KIP-590, R10)."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 log = LimitedLogger(logging.getLogger(__name__))
 
 ForwardingCallback = Callable[[Response | None], None]
-"""Gets the controller's answer, or one that says what went wrong; None if the client's connection is to be closed."""
+"""Gets the controller's response, or an error response; None if the client's connection must be closed."""
 
 _CORRELATION_ID = struct.Struct(">i")
 
 
 def make_envelope(context: AuthorizableRequestContext, request_data: bytes) -> EnvelopeRequest:
-    """An Envelope around a request, header and all, that says on whose behalf it is sent."""
+    """Wraps a request, including its header, in an Envelope with the client's principal and address."""
     return EnvelopeRequest(
         request_data=request_data,
         request_principal=serialize_principal(context.principal),
@@ -54,7 +54,7 @@ def make_envelope(context: AuthorizableRequestContext, request_data: bytes) -> E
 
 
 def open_envelope_response(data: bytes, api_key: ApiKey, version: int, correlation_id: int) -> Response:
-    """The answer inside an Envelope's; :class:`ProtocolError` if it is none to that request."""
+    """Decodes the response in an Envelope response; :class:`ProtocolError` if it does not match the request."""
     if len(data) < _CORRELATION_ID.size:
         raise ProtocolError(f"an answer of {len(data)} bytes in an Envelope")
     header, start = ResponseHeader.decode_from(data, api_key.response_header_version(version))
@@ -67,14 +67,14 @@ def open_envelope_response(data: bytes, api_key: ApiKey, version: int, correlati
 
 
 class ForwardingManagerMetrics:
-    """``kafka.server:type=ForwardingManager``: how many requests are under way, and where their time goes."""
+    """``kafka.server:type=ForwardingManager``: the number of requests in flight, and where their time goes."""
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self._group = KafkaMetricsGroup(registry, "kafka.server", "ForwardingManager")
         self.queue_time_ms = self._group.new_histogram("QueueTimeMs")
-        """From the moment the client's request was read until it went out to the controller."""
+        """From reading the client's request until sending it to the controller."""
         self.remote_time_ms = self._group.new_histogram("RemoteTimeMs")
-        """From then until the answer."""
+        """From then until the response."""
         self._lock = threading.Lock()
         """Guards ``_queue_length``, which handler threads and the channel's thread change."""
         self._queue_length = 0
@@ -94,18 +94,18 @@ class ForwardingManagerMetrics:
 
 
 class ForwardingManager:
-    """Wraps requests of clients into Envelopes, and takes the answers out of them.
+    """Wraps client requests in Envelopes, and unwraps the responses.
 
-    What goes into the Envelope is what the client sent, byte for byte, with who the client is beside it: the
-    controller authorizes *that*, and not the broker. So it is the client's version of the API that the controller must
-    speak. If it does not, although the client has found it advertised, then there is another controller now: the
-    client's connection is closed, and with the next one it learns what is spoken.
+    The Envelope contains the client's request, byte for byte, and the client's principal: the controller authorizes
+    the client, not the broker. So the controller must support the client's version of the API. If it does not, although
+    the version was advertised, the controller has changed: the client's connection is closed, and the client gets the
+    new versions when it reconnects.
 
-    Whatever else goes wrong with the Envelope as such has its cause in how the cluster is set up, about which the
-    client can do nothing: it gets UNKNOWN_SERVER_ERROR, and the log has the reason.
+    Any other failure of the Envelope itself is caused by the cluster's configuration, which the client cannot fix: it
+    gets UNKNOWN_SERVER_ERROR, and the reason is logged.
 
-    A good answer is passed on when the broker has applied what it is about: see `barnabas.broker.applied_metadata`.
-    The callback runs on the thread of the channel, or of the loader, and must not wait for anything.
+    A successful response is sent when the broker has applied its records: see `barnabas.broker.applied_metadata`.
+    The callback runs on the thread of the channel or of the loader, and must not block.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class ForwardingManager:
     def forward_request(
         self, request: Request, callback: ForwardingCallback, body: RequestMessage | None = None
     ) -> None:
-        """Sends a request on; with ``body``, that in place of its own, as when a part of it was dealt with here.
+        """Forwards a request; ``body`` replaces its own, for example when a part of it was handled here.
 
-        The request is decoded before it goes out. One that cannot be is the client's mistake, and none that the
-        controller should be bothered with; and after the handler has returned, the buffer is gone.
+        The request is decoded before it is sent: a malformed request is the client's error and must not reach the
+        controller, and the buffer is invalid after the handler returns.
         """
         original = request.body
         if body is not None or request.buffer is None:
@@ -143,7 +143,7 @@ class ForwardingManager:
 
     @property
     def controller_api_versions(self) -> NodeApiVersions | None:
-        """What the controller speaks, and so what this broker can forward; None before the first connection."""
+        """The controller's API versions, which limit forwarding; None before the first connection."""
         return self._channel.controller_api_versions
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class ForwardingManager:
 
 
 class _Forwarding:
-    """One request under way."""
+    """One request in flight."""
 
     __slots__ = ("_callback", "_manager", "_request")
 

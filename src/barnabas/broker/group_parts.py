@@ -1,4 +1,4 @@
-"""The group coordinator of a broker, put together with what it needs of the rest."""
+"""Assembles the group coordinator of a broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.server.data_plane import HandOff
 def make_group_parts(
     context: CoordinatorContext, settings: GroupCoordinatorConfig, transactions: TransactionParts
 ) -> GroupCoordinatorService:
-    """Makes the group coordinator. It is started with the first metadata."""
+    """Makes the group coordinator. The first metadata update starts it."""
     cache, auth = context.cache, context.auth
 
     def overrides(group_id: str) -> Mapping[str, str]:
@@ -49,7 +49,7 @@ def make_group_parts(
         inline=context.config.hand_off is HandOff.DIRECT,
         exit_procedure=shared.exit_procedure,
     )
-    # Offsets can be committed in transactions, so each of the two coordinators knows the other.
+    # Offsets can be committed in transactions, so each coordinator needs the other.
     writer.verifier = transactions.verifier.verify_offset_commit
     transactions.markers.groups = service
     return service

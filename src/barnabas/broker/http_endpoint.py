@@ -1,19 +1,19 @@
-"""A small HTTP server beside the broker: ``/metrics`` for Prometheus, ``/health`` for whoever restarts things.
+"""A small HTTP server in the broker: ``/metrics`` for Prometheus, ``/health`` for health checks.
 
-``/health`` is 200 while the broker serves and 503 otherwise, with the state as JSON, so that it can be a readiness
-probe as it stands. ``/metrics`` is what the JMX exporter would show of Apache Kafka; see `barnabas.metrics.prometheus`.
-``/quotas`` shows what clients have used of their quotas; see `barnabas.broker.node_quotas`.
+``/health`` returns 200 while the broker serves and 503 otherwise, with the state as JSON, so it works as a readiness
+probe. ``/metrics`` shows what the JMX exporter shows for Apache Kafka; see `barnabas.metrics.prometheus`.
+``/quotas`` shows the clients' quota usage; see `barnabas.broker.node_quotas`.
 
-It is off unless ``barnabas.http.listener`` says where to listen, and it is started last: nothing waits for it.
+It is off unless ``barnabas.http.listener`` is set. It starts last: no other part waits for it.
 
-What a client can do to it is bounded:
+The load that clients can cause is bounded:
 
 =========================== ==============================================================================
 connections                 `MAX_CONNECTIONS` at a time, each with a thread; more are refused with 503
-slow clients                a request has to arrive, and its response has to be taken, in `REQUEST_TIMEOUT_S`
+slow clients                must send a request, and read its response, within `REQUEST_TIMEOUT_S`
 methods                     GET and HEAD; others are refused with 405
-host names of others        refused with 421, see `AllowedHosts`
-clients that leave          a line of level DEBUG and no traceback
+foreign host names          refused with 421, see `AllowedHosts`
+clients that disconnect     logged as one line at level DEBUG, without traceback
 =========================== ==============================================================================
 """
 
@@ -41,35 +41,36 @@ from barnabas.metrics.prometheus import CONTENT_TYPE
 logger = LimitedLogger(logging.getLogger(__name__))
 
 Health = Callable[[], Mapping[str, object]]
-"""What ``/health`` shows; healthy if ``status`` is "up"."""
+"""Returns the content of ``/health``; healthy if ``status`` is "up"."""
 
 Document = Callable[[], Mapping[str, object]]
-"""Something to be shown as JSON."""
+"""Returns the content of a JSON page."""
 
 Page = Callable[[], tuple[HTTPStatus, str, str]]
-"""Status, content type and text."""
+"""Returns status, content type and text."""
 
 REQUEST_TIMEOUT_S: Final = 10
 MAX_CONNECTIONS: Final = 32
-"""A scraper, a probe and a few people need less. Each connection has a thread."""
+"""Enough for a scraper, a probe and a few people. Each connection has a thread."""
 METHODS: Final = ("GET", "HEAD")
 _BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class AllowedHosts:
-    """Which names a client may call this server by.
+    """Checks the ``Host`` header of requests.
 
-    A page of a foreign site cannot read these pages, unless the site has its own name resolve to this machine's
-    address (DNS rebinding). The browser then sends the site's name as ``Host``, so a name that is not ours is refused.
-    Addresses and ``localhost`` cannot be rebound. A client that sends no ``Host`` is not a browser.
+    A foreign web page can read these pages only if its site's name resolves to this machine's address (DNS rebinding).
+    The browser then sends the site's name as ``Host``, so unknown names are refused. Addresses and ``localhost`` cannot
+    be rebound. A client that sends no ``Host`` is not a browser.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """``names`` are those of this machine; ``*`` allows any name."""
+        """``names`` are the names of this machine; ``*`` allows any name."""
         self._names = frozenset(name.lower().rstrip(".") for name in names)
 
     def allows(self, host: str) -> bool:
-        """
+        """Returns whether a ``Host`` header is allowed.
+
         >>> hosts = AllowedHosts(["broker-1.example"])
         >>> [hosts.allows(host) for host in ("Broker-1.example:9644", "[::1]:80", "localhost", "evil.example")]
         [True, True, True, False]
@@ -102,9 +103,9 @@ class HttpEndpoint:
         clock: Clock = SYSTEM_CLOCK,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
-        """Opens the port; OSError if it is taken. ``documents`` are further pages, each of them JSON.
+        """Opens the port; raises OSError if it is in use. ``documents`` are further JSON pages.
 
-        ``hosts`` are names that clients may call it by, besides `host`; see `AllowedHosts`.
+        ``hosts`` are the allowed host names besides `host`; see `AllowedHosts`.
         """
         pages: dict[str, Page] = {
             "/metrics": lambda: (HTTPStatus.OK, CONTENT_TYPE, metrics()),
@@ -130,8 +131,8 @@ class HttpEndpoint:
                 self._server.handle_request()
 
     def close(self) -> None:
-        """Returns when nobody is served any more."""
-        # Its own loop looks only twice a second whether it is to end, and a broker for a test has no time for that.
+        """Stops the server; returns when all its threads have ended."""
+        # The library's own loop checks for shutdown only twice a second, which is too slow for brokers in tests.
         self._wake_writer.send(b"x")
         self._thread.join()
         self._server.end_connections()
@@ -141,11 +142,11 @@ class HttpEndpoint:
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each connection, all of which end when it does."""
+    """Serves each connection on a thread; all threads end with the server."""
 
-    daemon_threads = False  # those are not waited for
-    timeout = 0  # it is told to look only when somebody is there
-    request_queue_size = 128  # or a burst of connections waits for retransmissions
+    daemon_threads = False  # server_close() does not wait for daemon threads
+    timeout = 0  # handle_request() is called only when a connection is pending
+    request_queue_size = 128  # with a short queue, a burst of connections waits for retransmissions
 
     def __init__(
         self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], family: int, max_connections: int
@@ -153,12 +154,12 @@ class _Server(ThreadingHTTPServer):
         self.address_family = family
         self._max_connections = max_connections
         self._lock = threading.Lock()
-        """Guards the connections: threads take theirs out when it ends."""
+        """Guards the connections: each thread removes its own when it ends."""
         self._connections: set[socket.socket] = set()
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Without asking the name service for this machine's name, which may take seconds."""
+        """Binds without a reverse lookup of this machine's name, which may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -183,7 +184,7 @@ class _Server(ThreadingHTTPServer):
         super().close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's
-        """Of the exception that is being handled. A client that leaves, or is too slow, is not worth a traceback."""
+        """Logs the current exception; without a traceback if the client disconnected or was too slow."""
         error = sys.exception()
         if isinstance(error, OSError):
             logger.debug("An HTTP connection of %s was lost: %s", client_address[0], error)
@@ -191,7 +192,7 @@ class _Server(ThreadingHTTPServer):
             logger.error("An HTTP connection of %s failed", client_address[0], exc_info=error)
 
     def end_connections(self) -> None:
-        """Also those that are kept for a next request."""
+        """Closes all connections, including idle ones that are kept alive."""
         with self._lock:
             for connection in self._connections:
                 with suppress(OSError):
@@ -208,7 +209,7 @@ def _open(host: str, port: int, handler: type[BaseHTTPRequestHandler], max_conne
 
 
 def bracketed(host: str) -> str:
-    """A host as it is written in front of a port."""
+    """Returns a host as written in front of a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -230,7 +231,7 @@ _EXPLANATIONS: Final[Mapping[HTTPStatus, bytes]] = {
 
 
 class _DeadlineReader(io.RawIOBase):
-    """Reads from a socket until a deadline: with a time-out for each read, a client could send a byte at a time."""
+    """Reads from a socket until a deadline. A timeout per read would let a client send one byte at a time."""
 
     def __init__(self, connection: socket.socket, clock: Clock) -> None:
         self._connection = connection
@@ -255,12 +256,12 @@ class _DeadlineReader(io.RawIOBase):
 
 
 class _Pages(BaseHTTPRequestHandler):
-    """GET and HEAD of a few fixed paths."""
+    """Handles GET and HEAD of a few fixed paths."""
 
     pages: ClassVar[Mapping[str, Page]] = {}
     hosts: ClassVar[AllowedHosts] = AllowedHosts()
     clock: ClassVar[Clock] = SYSTEM_CLOCK
-    timeout = REQUEST_TIMEOUT_S  # of a send, as a whole
+    timeout = REQUEST_TIMEOUT_S  # for sending a whole response
     protocol_version = "HTTP/1.1"
     server_version = "barnabas"
     sys_version = ""
@@ -275,11 +276,11 @@ class _Pages(BaseHTTPRequestHandler):
         super().handle_one_request()
 
     def parse_request(self) -> bool:
-        """Also refuses what no scraper or probe sends."""
+        """Parses a request, and refuses requests that no scraper or probe sends."""
         if not super().parse_request():
             return False
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # a body is not read, and must not be taken for the next request
+            self.close_connection = True  # the body is not read, and must not be parsed as the next request
         hosts = self.headers.get_all("Host", [])
         if self.command not in METHODS:
             self.close_connection = True

@@ -1,4 +1,4 @@
-"""How topics are made that the system keeps its own state in, and those that clients have made by asking for them."""
+"""Settings of internal topics, and of topics that are created automatically for clients."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from barnabas.common.topic_names import (
 )
 
 TELEMETRY_SEGMENT_BYTES: Final = 64 * 1024 * 1024
-"""Retention goes by whole segments, and these topics are to stay near their limits."""
+"""Small, because retention deletes whole segments, and these topics should stay near their limits."""
 RECORD_ROOM: Final = 64 * 1024
-"""What a batch and the headers of a record may take besides its value."""
+"""Room for the batch header and the record headers besides the value."""
 
 
 def default_topic_settings(config: KafkaConfig) -> TopicSettings:
-    """Of a topic that was not there when a client asked about it."""
+    """Returns the settings of a topic that is created automatically for a client."""
     return TopicSettings(config.num_partitions, config.default_replication_factor)
 
 
 def internal_topic_settings(config: KafkaConfig) -> dict[str, TopicSettings]:
-    """Of the topics that brokers write themselves.
+    """Returns the settings of the topics that brokers write themselves, by name.
 
-    What coordinators have written is read back whole at a start, so it is compacted. Telemetry is for others to read,
-    and goes after some time.
+    Coordinator topics are compacted, because they are read back completely at startup. Telemetry topics, which others
+    read, are deleted by retention time.
     """
     value = config.value
     return {
@@ -78,7 +78,7 @@ def _telemetry_settings(config: KafkaConfig) -> TopicSettings:
             "retention.bytes": str(value("barnabas.telemetry.topics.retention.bytes")),
             "segment.bytes": str(TELEMETRY_SEGMENT_BYTES),
             "compression.type": "producer",
-            # The largest push of a client, as it is when decompressed, with its headers.
+            # The largest client push, decompressed, with its headers.
             "max.message.bytes": str(max(value("message.max.bytes"), value("telemetry.max.bytes") + RECORD_ROOM)),
         },
     )

@@ -1,4 +1,4 @@
-"""A node: a broker, a controller, or both in one process."""
+"""Runs a node: a broker, a controller, or both in one process."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class StartupError(BarnabasError):
 class KafkaRaftServer:
     """Starts and stops the roles of a node in the right order.
 
-    The controller first, because the broker has to register with one; the other way round when it ends. If the start
-    fails half way, what was started is stopped again.
+    The controller starts first, because the broker has to register with one, and stops last. If startup fails half
+    way, the parts that were started are stopped.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class KafkaRaftServer:
         on_recovery: RecoveryListener | None = None,
         channel_factories: Mapping[str, ChannelFactory] | None = None,
     ) -> None:
-        """``exit_procedure`` is called when the node cannot go on: it ends the process, unless told otherwise.
+        """``exit_procedure`` is called after a fatal error; by default it ends the process.
 
-        ``on_loaded`` is called, on some thread, when a broker that serves has loaded what it did not need for that.
+        ``on_loaded`` is called, on any thread, when a serving broker has loaded its deferred parts.
         ``on_recovery`` is called every few seconds while logs are recovered after a crash.
-        ``channel_factories`` replaces, by the name of a listener, what its security protocol makes channels with.
+        ``channel_factories`` replaces, by listener name, the channel factory of the listener's security protocol.
         """
         if config.is_broker and not config.is_controller:
             raise StartupError(
@@ -71,8 +71,7 @@ class KafkaRaftServer:
         log_safety.install()
         self.config = config
         self.failed = False
-        """Whether there was an error that it cannot go on after. With an exit procedure that ends the process, nobody
-        gets to ask."""
+        """Whether a fatal error occurred. Only useful with an exit procedure that does not end the process."""
         self._clock = clock
         self._end_process = exit_procedure
         self._on_loaded = on_loaded
@@ -80,7 +79,7 @@ class KafkaRaftServer:
         self._channel_factories = channel_factories
         self._stopped = threading.Event()
         self._lock = threading.Lock()
-        """Lets one of several who stop the node do it."""
+        """Serializes concurrent calls of shutdown()."""
         self._shared: SharedServer | None = None
         self._to_close: SharedServer | None = None
         self.controller: ControllerServer | None = None
@@ -91,7 +90,7 @@ class KafkaRaftServer:
     # -- start
 
     def startup(self) -> None:
-        """Returns when the node serves."""
+        """Starts the node; returns when it serves requests."""
         config = self.config
         ensemble = initialize_log_dirs(config)
         assert ensemble.cluster_id is not None
@@ -102,7 +101,7 @@ class KafkaRaftServer:
                 config, ensemble.cluster_id, directory_id, self._clock, self._fail, self._channel_factories
             )
             if config.is_broker:
-                # Locks the directories before anybody opens the metadata log in one of them.
+                # Locks the directories before the metadata log in one of them is opened.
                 self.broker = BrokerServer(config, shared, self._on_recovery)
             if config.is_controller:
                 self.controller = ControllerServer(config, shared)
@@ -125,7 +124,7 @@ class KafkaRaftServer:
         listener = self.config.http_listener
         if listener is None:
             return
-        from barnabas.broker.http_endpoint import HttpEndpoint  # most brokers have none
+        from barnabas.broker.http_endpoint import HttpEndpoint  # most brokers have no HTTP endpoint
         from barnabas.broker.node_quotas import quota_report
         from barnabas.broker.process_metrics import render_process
         from barnabas.broker.scraped_metrics import ScrapedMetrics
@@ -159,12 +158,12 @@ class KafkaRaftServer:
         self._closing.append(http.close)
 
     def _http_hosts(self) -> list[str]:
-        """Names of this machine: its own, those that brokers and clients know it by, and those that are configured."""
+        """Returns the names of this machine: its host name, the advertised hosts, and the configured names."""
         config = self.config
         advertised = (*config.advertised_listeners, *config.advertised_controller_listeners)
         return [socket.gethostname(), *(endpoint.host for endpoint in advertised), *config.http_hosts]
 
-    # -- what it is
+    # -- identity and state
 
     @property
     def cluster_id(self) -> str:
@@ -178,7 +177,7 @@ class KafkaRaftServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect to: the first advertised listener."""
+        """The address that clients connect to: the first advertised listener."""
         if self.broker is None or not self.broker.advertised:
             raise StartupError("the node has no broker that runs")
         first = self.broker.advertised[0]
@@ -190,7 +189,7 @@ class KafkaRaftServer:
         return getattr(self._http, "address", None)
 
     def health(self) -> dict[str, object]:
-        """For ``/health``."""
+        """Returns the content of ``/health``."""
         state = BrokerState.NOT_RUNNING if self.broker is None else self.broker.state
         is_active = self.controller is not None and self.controller.is_active
         up = state is BrokerState.RUNNING if self.broker is not None else self.controller is not None
@@ -205,7 +204,7 @@ class KafkaRaftServer:
     # -- stop
 
     def _fail(self, status: int) -> None:
-        """The node cannot go on. Called on any of its threads, so it is not stopped from here."""
+        """Handles a fatal error. Runs on any thread of the node, so it does not stop the node itself."""
         self.failed = True
         self._end_process(status)
         if self.broker is not None:
@@ -213,11 +212,11 @@ class KafkaRaftServer:
         self._stopped.set()
 
     def await_shutdown(self, stop: threading.Event | None = None) -> None:
-        """Returns when the node has been told to stop."""
+        """Blocks until the node is asked to stop."""
         (self._stopped if stop is None else stop).wait()
 
     def shutdown(self) -> None:
-        """Stops the node, and returns when it has stopped. More than once does no harm."""
+        """Stops the node and returns when it has stopped. Idempotent."""
         with self._lock:
             self._stop()
         self._stopped.set()
@@ -238,10 +237,10 @@ class KafkaRaftServer:
 
 
 def initialize_log_dirs(config: KafkaConfig) -> MetaPropertiesEnsemble:
-    """Reads whose directories these are; `StartupError` if they are not formatted.
+    """Reads the identity of the log directories; raises `StartupError` if they are not formatted.
 
-    A directory that was added to a node gets the identity of the others, and one from before directories had ids gets
-    an id.
+    A directory that was added to the node gets the identity of the others. A directory without a directory id, from an
+    earlier version, gets one.
     """
     directories = dict.fromkeys((*config.log_dirs, config.metadata_log_dir))
     ensemble = MetaPropertiesEnsemble.load(directories, config.metadata_log_dir)
@@ -281,7 +280,7 @@ def initialize_log_dirs(config: KafkaConfig) -> MetaPropertiesEnsemble:
 
 
 def _warn_of_readable_data(log_dirs: Iterable[Path]) -> None:
-    """Directories of an earlier version are left as they are; whoever looks after the machine has to know."""
+    """Warns the operator of directories that other users can read; those of earlier versions keep their modes."""
     found = {path: readable for path in log_dirs if (readable := readable_by_others(path)) is not None}
     if found:
         logger.warning(

@@ -1,4 +1,4 @@
-"""How the lifecycle manager hears of metadata."""
+"""Reports applied metadata to the lifecycle manager."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher
 
 
 class LifecyclePublisher(MetadataPublisher):
-    """Says how far the metadata are applied, so that a starting broker need not ask itself every few milliseconds.
+    """Reports the applied metadata offset, so that a starting broker need not poll every few milliseconds.
 
-    To be installed as the last publisher: what it reports to the controller is a promise that everything on this broker
-    has heard of the metadata up to there.
+    Must be installed as the last publisher: the offset reported to the controller means that every part of this broker
+    has applied the metadata up to there.
     """
 
     def __init__(self, broker_id: int, lifecycle: BrokerLifecycleManager) -> None:
         self._broker_id = broker_id
         self._lifecycle = lifecycle
         self.unfenced_future: Future[None] = Future()
-        """Done when the metadata on this broker say that it is there, as registered by this very process."""
+        """Done when the metadata on this broker show it unfenced, with the registration of this process."""
 
     @property
     def name(self) -> str:

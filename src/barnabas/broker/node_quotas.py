@@ -1,4 +1,4 @@
-"""The quota managers of a node, as its configuration wants them, and a look at what they have measured."""
+"""Makes the quota managers of a node from its configuration, and reports their measurements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IP_RATE: Final = "connection-accept-rate"
 
 
 def make_quota_managers(config: KafkaConfig, metrics: Metrics, clock: Clock, role: str) -> QuotaManagers:
-    """For a broker or a controller; both of one node measure into the same sensors."""
+    """Makes the quota managers of a broker or controller; both roles of a node share the same sensors."""
     return QuotaManagers.instantiate(
         QuotaConfig.from_values(config.values),
         metrics,
@@ -36,18 +36,18 @@ def make_quota_managers(config: KafkaConfig, metrics: Metrics, clock: Clock, rol
 def quota_report(
     roles: Sequence[QuotaManagers], metrics: Metrics, clock: Clock, node_id: int
 ) -> Callable[[], dict[str, Any]]:
-    """For the ``/quotas`` page: what clients have used, and how many are held back at the moment.
+    """Returns a function that renders the ``/quotas`` page: quota usage, and the number of throttled connections.
 
-    `roles` are the managers of the node's broker and controller, of those that it has.
+    `roles` are the managers of the node's broker and controller roles.
 
     =============== ==================================================================================================
-    ``node``        the broker that has measured this; each broker of a cluster counts for itself
-    ``time_ms``     when
-    ``callback``    the class that decides about quotas; null if the limits are those of the metadata
-    ``quotas``      for each group of clients that share one: ``key`` and ``tags`` say which (user and client id, or
-                    ip), ``limit`` is null if there is none, ``usage`` is per second over ``window_ms`` (or the tokens
-                    left, of a token bucket), ``throttle_time_ms`` is the mean of late
-    ``windows``     over how many ``samples`` of which ``window_ms`` each kind is measured
+    ``node``        the measuring broker; each broker of a cluster measures separately
+    ``time_ms``     the time of the report
+    ``callback``    the class of the quota callback; null if the limits come from the metadata
+    ``quotas``      for each group of clients that share a quota: ``key`` and ``tags`` identify it (user and client id,
+                    or ip), ``limit`` is null if there is none, ``usage`` is per second over ``window_ms`` (or the
+                    tokens left in a token bucket), ``throttle_time_ms`` is the recent mean
+    ``windows``     for each kind of quota, the number of ``samples`` and the ``window_ms`` of each
     ``throttled``   connections that are muted now, by kind of quota
     =============== ==================================================================================================
     """

@@ -1,9 +1,9 @@
-"""What a broker tells about its clients and itself, put together.
+"""Assembles a broker's telemetry about its clients and itself.
 
 =========================== ==================================================================================
 ``__client_telemetry``      `ClientMetricsManager`: metrics that clients push
 ``__request_log``           `RequestLog`: a sample of all requests
-``__quota_usage``           `QuotaUsageReporter`: who has used how much of which quota
+``__quota_usage``           `QuotaUsageReporter`: the usage of each quota
 =========================== ==================================================================================
 """
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class NodeTelemetry:
-    """The three, with their topics and the threads behind them."""
+    """Owns the three reporters, their topics and their threads."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class NodeTelemetry:
         scheduler: Scheduler,
         shared: SharedServer,
     ) -> None:
-        """Starts the reaper of clients that are not heard of any more; `ConfigError` if an exporter cannot be made."""
+        """Starts the reaper of inactive clients; raises `ConfigError` if an exporter cannot be made."""
         node_id = config.node_id
         clock, registry, metrics, exit_procedure = shared.clock, shared.registry, shared.metrics, shared.exit_procedure
 
@@ -90,11 +90,11 @@ class NodeTelemetry:
         self._reaper.start()
 
     def start(self, config: KafkaConfig) -> None:
-        """Begins to log and to report, as the configuration says."""
+        """Starts the request log and the quota reports that the configuration enables."""
         self._configure(config)
 
     def add_to(self, dynamic_config: DynamicBrokerConfig) -> None:
-        """Has it hear of settings that change."""
+        """Subscribes to changes of the dynamic configs."""
         dynamic_config.add_reconfigurable(
             FunctionReconfigurable(BARNABAS_CONFIGS, lambda _old, new: self._configure(new))
         )
@@ -105,16 +105,16 @@ class NodeTelemetry:
             self.quota_usage.interval_ms = config.value(INTERVAL)
 
     def client_metrics_changed(self, name: str, settings: Settings) -> None:
-        """The settings of a subscription are these now; none of them: it is gone."""
+        """Applies the new settings of a subscription; empty settings delete it."""
         self.client_metrics.update_subscription(name, subscription_of(name, settings) if settings else None)
 
     def flush(self) -> None:
-        """Writes what there is: before the broker hands its partitions over."""
+        """Writes buffered records. Call before the broker hands over its partitions."""
         for writer in self._writers:
             writer.flush()
 
     def shutdown(self) -> None:
-        """Writes what is left. Requests must have ended, and the log must not have been closed yet."""
+        """Writes the remaining records. Call after the last request, and before the log is closed."""
         self.request_log.sample_rate = 0.0
         self.quota_usage.close()
         for writer in self._writers:
@@ -125,7 +125,7 @@ class NodeTelemetry:
 
 
 def subscription_of(name: str, settings: Settings) -> SubscriptionInfo:
-    """A subscription with these settings; raises if they make no sense."""
+    """Makes a subscription from its settings; raises if they are invalid."""
     validate_client_metrics_config(name, settings)
     values = CLIENT_METRICS_CONFIG_DEF.parse(settings)
     return SubscriptionInfo(

@@ -1,7 +1,7 @@
-"""A node's connection to the active controller, one for each purpose.
+"""A node's connections to the active controller, one for each purpose.
 
 =========================== ======================================================= =======================
-purpose                     what goes over it                                       given up after
+purpose                     requests                                                retry timeout
 =========================== ======================================================= =======================
 ``forwarding``              Envelopes, CreateTopics, AllocateProducerIds            60 s
 ``heartbeat``               BrokerRegistration and BrokerHeartbeat                  the session timeout
@@ -10,8 +10,8 @@ purpose                     what goes over it                                   
 ``registration``            ControllerRegistration, from another controller         60 s
 =========================== ======================================================= =======================
 
-They are apart because requests go one at a time: a heartbeat that had to wait behind the creation of ten thousand
-topics would come too late.
+The connections are separate because each carries one request at a time: a heartbeat that waited for the creation of ten
+thousand topics would be too late.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REGISTRATION = "registration"
 
 FORWARDING_RETRY_TIMEOUT_MS = 60_000
 NEVER = FOREVER
-"""As a retry timeout: a request is tried until it is answered."""
+"""A retry timeout: the request is retried until there is a response."""
 
 _RECONNECT_BACKOFF_MS = 50
 _USE_DEFAULT_BUFFER_SIZE = -1
@@ -56,19 +56,19 @@ class NodeToControllerConfig:
 
     node_id: int
     controller_socket_timeout_ms: int = 30_000
-    """``controller.socket.timeout.ms``: how long an answer may take."""
+    """``controller.socket.timeout.ms``: how long to wait for a response."""
     socket_connection_setup_timeout_ms: int = 10_000
     socket_connection_setup_timeout_max_ms: int = 30_000
     channel_factory: ChannelFactory = plaintext
-    """How connections to the controller listener are secured."""
+    """Makes the channels to the controller listener, for its security protocol."""
     node_kind: str = "broker"
-    """For the names of threads; a controller registers over such a channel, too."""
+    """Used in thread names; a controller registers over such a channel, too."""
 
 
 class NodeToControllerChannelManager:
-    """A connection to whoever is controller, with the thread that looks after it.
+    """Owns a connection to the active controller, and the thread that serves it.
 
-    ``make_client`` is for tests; it gets what a client of this channel is to be told.
+    ``make_client`` is for tests; it gets the client settings of this channel.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class NodeToControllerChannelManager:
             reconnect_backoff_max_ms=_RECONNECT_BACKOFF_MS,
             send_buffer_bytes=_USE_DEFAULT_BUFFER_SIZE,
             receive_buffer_bytes=_USE_DEFAULT_BUFFER_SIZE,
-            # An answer that comes after the request has been given up is of no use.
+            # A response after the retry timeout would be useless.
             request_timeout_ms=min(config.controller_socket_timeout_ms, retry_timeout_ms),
             socket_connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
             socket_connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
@@ -114,11 +114,11 @@ class NodeToControllerChannelManager:
         controller_nodes.add_listener(self.thread.wakeup)
 
     def start(self) -> None:
-        """Starts the thread. Requests may be handed over before that, and then wait for it."""
+        """Starts the thread. Requests sent before that wait for it."""
         self.thread.start()
 
     def shutdown(self) -> None:
-        """Ends the thread; whoever still waits for an answer is told that it timed out. May be called again."""
+        """Ends the thread; pending requests end with a timeout. Idempotent."""
         if not self.thread.initiate_shutdown():
             return
         self._controller_nodes.remove_listener(self.thread.wakeup)

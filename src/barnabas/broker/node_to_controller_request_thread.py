@@ -1,4 +1,4 @@
-"""The thread that carries requests to the active controller."""
+"""The thread that sends requests to the active controller."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_CONTROLLER_WAIT_MS = 100
-"""How soon to ask again who the controller is, if nobody says before that there is one."""
+"""How often to look for the controller while none is known; an election wakes the thread earlier."""
 NOT_CONTROLLER_RETRY_MS = 10
-"""How soon to ask a node again that says it is not the controller while all others say that it is."""
+"""How soon to retry a node that returns NOT_CONTROLLER although it is still known as the controller."""
 
 
 class ControllerClient(Protocol):
-    """What the thread needs of a :class:`~barnabas.network.client.NetworkClient`; a test gives it less."""
+    """The part of :class:`~barnabas.network.client.NetworkClient` that the thread uses; tests replace it."""
 
     def ready(self, node: Node, now: int) -> bool: ...
 
@@ -68,7 +68,7 @@ class ControllerClient(Protocol):
 
 
 class QueueItem:
-    """A request to the controller that has not been answered."""
+    """A request to the controller without a response yet."""
 
     __slots__ = ("body", "deadline_ms", "handler")
 
@@ -84,23 +84,23 @@ class QueueItem:
 
 
 class NodeToControllerRequestThread(ShutdownableThread):
-    """Sends requests to the controller, one at a time and in order, until each is answered or its time is up.
+    """Sends requests to the controller, one at a time and in order, until each has a response or times out.
 
-    What can go wrong on the way, and what is done about it:
+    Failures, and how they are handled:
 
     ===================================== =========================================================================
-    nobody is known to be controller      wait until somebody is
-    the connection cannot be made, or     ask again who the controller is; the request goes back to the front
-    breaks before the answer
-    NOT_CONTROLLER, in the answer or in   the same, and the connection is closed. If the node is still said to be the
-    that of an Envelope                   controller, it has just been elected: it is asked again after 10 ms
-    a request that is not spoken there    the handler is told (``version_mismatch``)
-    the controller refuses who this is    the handler is told (``authentication_error``), and see above
-    the time of the request is up         the handler is told (``on_timeout``); checked while it is queued
+    no known controller                   wait for one
+    the connection cannot be made, or     look up the controller again; the request goes back to the front
+    breaks before the response
+    NOT_CONTROLLER, in the response or    the same, and the connection is closed. If the node is still known as the
+    in that of an Envelope                controller, it has just been elected: retry after 10 ms
+    unsupported request version           complete with ``version_mismatch``
+    authentication failed                 complete with ``authentication_error``, and look up the controller again
+    the retry timeout has passed          call ``on_timeout``; checked while the request is queued
     ===================================== =========================================================================
 
-    A request that was lost with its connection is sent again although the controller may have carried it out: what
-    goes over this channel is either harmless when repeated or carries an epoch that makes the repetition fail.
+    A request that was lost with its connection is sent again although the controller may have executed it: all requests
+    on this channel are either idempotent, or carry an epoch that makes the repetition fail.
 
     A test needs no thread: it calls :meth:`do_work`, with a client and a clock of its own.
     """
@@ -121,11 +121,11 @@ class NodeToControllerRequestThread(ShutdownableThread):
         self._retry_timeout_ms = retry_timeout_ms
         self._on_new_controller = on_new_controller
         self._lock = threading.Lock()
-        """Guards the two fields below. Nothing is called while it is held."""
+        """Guards the two fields below. Not held during any call."""
         self._queue: deque[QueueItem] = deque()
         self._closed = False
         self._controller: Node | None = None
-        """Whom requests go to, until that turns out to be wrong. Written by this thread alone."""
+        """The current target of requests; None after a failure. Only this thread writes it."""
         self._not_before_ms = 0
         self._announced: Node | None = None
         self._last_versions: NodeApiVersions | None = None
@@ -146,7 +146,7 @@ class NodeToControllerRequestThread(ShutdownableThread):
             self._client.wakeup()
 
     def wakeup(self) -> None:
-        """There may be news of the controller."""
+        """Wakes the thread, because the controller may have changed."""
         self._client.wakeup()
 
     @property
@@ -159,7 +159,7 @@ class NodeToControllerRequestThread(ShutdownableThread):
 
     @property
     def controller_api_versions(self) -> NodeApiVersions | None:
-        """What the controller of the newest connection speaks. A connection that is lost does not change that."""
+        """The API versions of the controller of the newest connection, kept after that connection is lost."""
         controller = self._controller
         if controller is not None:
             versions = self._client.node_api_versions(controller.id_string)
@@ -180,7 +180,7 @@ class NodeToControllerRequestThread(ShutdownableThread):
             found = self._controller_node()
             if found is None:
                 return False
-            if found != self._announced:  # and not again for every attempt to reach it
+            if found != self._announced:  # log once, not for every connection attempt
                 log.info("%s: the controller is %s", self.name, found)
                 self._announced = found
             self._on_new_controller(found)
@@ -188,7 +188,7 @@ class NodeToControllerRequestThread(ShutdownableThread):
         return True
 
     def _send_next(self, now: int) -> int:
-        """Sends the oldest request if the connection can take one; returns how long there is no use in trying again."""
+        """Sends the oldest request if the connection is ready; returns how long to wait before the next attempt."""
         controller = self._controller
         assert controller is not None
         with self._lock:
@@ -198,7 +198,7 @@ class NodeToControllerRequestThread(ShutdownableThread):
             return self._not_before_ms - now
         if not self._client.ready(controller, now):
             if not self._client.connection_failed(controller):
-                # Being connected, or busy with the request before: the client wakes up when that changes.
+                # Connecting, or busy with the previous request: the client wakes up when that changes.
                 return FOREVER
             delay_ms = self._client.connection_delay(controller, now)
             error = self._client.authentication_error(controller)
@@ -216,7 +216,7 @@ class NodeToControllerRequestThread(ShutdownableThread):
         return FOREVER
 
     def _fail_next(self, controller: Node, error: AuthenticationError, now: int) -> None:
-        """The controller does not believe who this is, so there is no use in waiting for the time to be up."""
+        """Fails the oldest request at once: authentication failed, so retrying until the timeout is useless."""
         with self._lock:
             item = self._queue.popleft()
         request = self._client.new_client_request(controller.id_string, item.body, now)
@@ -261,7 +261,7 @@ class NodeToControllerRequestThread(ShutdownableThread):
             self._queue.appendleft(item)
 
     def _drop_expired(self, now: int) -> int:
-        """Tells those whose time is up; returns the deadline of the next."""
+        """Completes the requests that have timed out; returns the deadline of the next."""
         with self._lock:
             if not self._queue:
                 return FOREVER
@@ -291,7 +291,7 @@ class NodeToControllerRequestThread(ShutdownableThread):
         self._client.wakeup()
 
     def close(self) -> None:
-        """After the loop has ended: closes the connection, and tells everybody who still waits."""
+        """Closes the connection and fails all pending requests. Call after the loop has ended."""
         with self._lock:
             self._closed = True
             left = list(self._queue)

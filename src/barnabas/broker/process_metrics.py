@@ -1,4 +1,4 @@
-"""What the process costs, under the names that every Prometheus client library uses: ``process_...``.
+"""Resource usage of the process, under the names that all Prometheus client libraries use: ``process_...``.
 
 The JMX exporter shows them too, so dashboards of Kafka have a panel for them.
 """
@@ -14,7 +14,7 @@ _PROC = Path("/proc/self")
 
 
 def render_process() -> str:
-    """Text for Prometheus; without what this system does not tell."""
+    """Returns the metrics as Prometheus text, without those that the operating system does not provide."""
     return "".join(
         f"# HELP {name} {text}\n# TYPE {name} {kind}\n{name} {value!r}\n" for name, kind, text, value in _figures()
     )
@@ -25,7 +25,7 @@ def _figures() -> Iterator[tuple[str, str, str, float]]:
     cpu = times.user + times.system
     yield "process_cpu_seconds_total", "counter", "User and system time spent, in seconds.", cpu
     if sys.platform != "win32":
-        import resource  # there is none on Windows
+        import resource  # missing on Windows
 
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         yield "process_max_fds", "gauge", "How many files may be open.", float(limit)

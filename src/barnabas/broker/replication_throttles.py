@@ -1,7 +1,7 @@
-"""From settings to the limits of replication (Q09).
+"""Applies replication throttle configs to the quota managers (Q09).
 
-The rates are settings of a broker that there are only dynamically: whoever moves partitions sets them, and takes them
-away afterwards. Which replicas they are for is a setting of each topic.
+The rates are dynamic-only broker configs: an operator sets them before a reassignment, and removes them afterwards. A
+topic config lists the throttled replicas.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 
 
 class ReplicationThrottles:
-    """Hears of new settings, and tells the managers."""
+    """Passes changed configs to the replication quota managers."""
 
     def __init__(self, broker_id: int, quotas: QuotaManagers, config: DynamicBrokerConfig) -> None:
         self._broker_id = broker_id
@@ -33,7 +33,7 @@ class ReplicationThrottles:
         self._replicas = {LEADER_REPLICAS: quotas.leader, FOLLOWER_REPLICAS: quotas.follower}
 
     def broker_changed(self) -> None:
-        """The dynamic settings of this broker are others now. Its own count more than those of all brokers."""
+        """Applies changed dynamic broker configs. Those of this broker override the cluster-wide defaults."""
         settings = {**self._config.current_dynamic_default_configs, **self._config.current_dynamic_broker_configs}
         for name, manager in self._rates.items():
             default = THROTTLE_CONFIG_DEF.keys[name].default
@@ -41,7 +41,7 @@ class ReplicationThrottles:
             manager.update_quota(float(value))
 
     def topic_changed(self, topic: str, settings: Settings) -> None:
-        """A topic has these settings now, and no others."""
+        """Applies the complete new settings of a topic."""
         for name, manager in self._replicas.items():
             self._mark(manager, topic, LOG_CONFIG_DEF.parse_value(name, settings.get(name, "")))
 

@@ -1,4 +1,4 @@
-"""What stands between the sockets of a node and its handlers; a broker has one, and so has a controller."""
+"""Connects the sockets of a node role to its handlers; a broker has one instance, and a controller has one."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ NAME_PREFIX = "data-plane"
 
 
 def startup_seconds(config: KafkaConfig) -> float | None:
-    """``server.max.startup.time.ms`` for those who wait: None for longer than a machine can count."""
+    """Returns ``server.max.startup.time.ms`` in seconds; None if it is too large for a wait."""
     seconds = config.server_max_startup_time_ms / 1000
     return seconds if seconds < threading.TIMEOUT_MAX else None
 
 
 class RequestServing:
-    """The request channel with all that is on either side of it.
+    """Owns the request channel, the handler threads and the socket server.
 
-    Handlers answer through the channel, so it comes first; the dispatcher is made from the handlers, the sockets are
-    opened for the dispatcher, and requests are let in last::
+    Handlers respond through the channel, so it is made first. The dispatcher is made from the handlers, the sockets are
+    opened for the dispatcher, and requests are accepted last::
 
         serving = RequestServing(config, ...)  # channel, helper: handlers can be made
-        serving.open(apis, versions, endpoints)  # ports are open, and known; nobody is served
+        serving.open(apis, versions, endpoints)  # ports are open and known; no request is served
         serving.enable(authorizer_futures)  # listeners start
         serving.stop()
         serving.close()
@@ -87,9 +87,9 @@ class RequestServing:
         disconnect_listeners: Sequence[Any] = (),
         channel_factories: Mapping[str, ChannelFactory] | None = None,
     ) -> SocketServer:
-        """Opens the ports; OSError if one is taken.
+        """Opens the ports; raises OSError if one is in use.
 
-        A listener that ``channel_factories`` does not name gets the factory of its security protocol.
+        A listener that is not in ``channel_factories`` gets the factory of its security protocol.
         """
         factories = {one.listener_name: channel_factory_for(one.security_protocol.name) for one in endpoints}
         placement = self._config.hand_off.default_placement()
@@ -119,17 +119,17 @@ class RequestServing:
         return self.socket_server.enable_request_processing(authorizer_futures)
 
     def resize_handlers(self, count: int) -> None:
-        """``num.io.threads``"""
+        """Changes the number of handler threads, ``num.io.threads``."""
         if self._pool is not None:
             self._pool.resize_thread_pool(count)
 
     def stop(self) -> None:
-        """No more requests come in; those that are there are handled."""
+        """Stops accepting requests; pending ones are still handled."""
         if self.socket_server is not None:
             self.socket_server.stop_processing_requests()
 
     def close(self) -> None:
-        """Ends handlers and sockets, and waits for them."""
+        """Stops handlers and sockets, and waits for them."""
         self.stop()
         if self._pool is not None:
             self._pool.shutdown()
@@ -145,7 +145,7 @@ class RequestServing:
         own = group.new_idle_meter(f"{self._role.title()}RequestHandlerAvgIdlePercent", "percent")
 
         def report(nanoseconds: int, threads: int) -> None:
-            # Each thread idles by itself; together they are idle if all of them are.
+            # Each thread measures its own idle time; the average over all threads is the metric.
             share = nanoseconds // threads
             aggregate.mark(share)
             own.mark(share)

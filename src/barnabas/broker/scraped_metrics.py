@@ -1,8 +1,8 @@
-"""Metrics that are worked out when somebody looks.
+"""Metrics that are computed when they are scraped.
 
-A gauge for each figure of each partition, as a broker on a JVM registers them, would be a hundred thousand objects on a
-broker with ten thousand partitions, made at the start and looked at every fifteen seconds or never. What they would say
-is known elsewhere. So the page asks there:
+A gauge for each metric of each partition, as a JVM broker registers them, would be a hundred thousand objects on a
+broker with ten thousand partitions, made at startup and read every fifteen seconds or never. Other parts already know
+the values, so the page gets them there:
 
 ============================================ =========================================================================
 ``kafka.log:type=Log``                       Size, LogStartOffset, LogEndOffset, NumLogSegments of each log
@@ -33,7 +33,7 @@ _SECOND_NS = 1_000_000_000
 
 
 class ScrapedMetrics:
-    """A registry with nothing in it until it is asked."""
+    """A metrics registry that computes its metrics on each scrape."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ScrapedMetrics:
         self._is_controller = is_controller
         self._clock = clock
         self._cpu: dict[int, tuple[int, int, float]] = {}
-        """When each network thread was last looked at, what it had worked by then, and what share it was idle."""
+        """For each network thread: the time of the last scrape, its CPU time then, and its idle share."""
 
     @property
     def metrics(self) -> dict[MBeanName, YammerMetric]:
@@ -79,19 +79,19 @@ class ScrapedMetrics:
             )
 
     def _idle_share(self, processor: Processor) -> float | None:
-        """How much of the time since the last look the thread has not been working.
+        """Returns the share of the time since the last scrape in which the thread was idle.
 
-        From the system's account of the thread. To read the clock before and after each wait would say the same and
-        cost something with every request.
+        It uses the thread's CPU clock. Reading the time before and after each wait would give the same result, but add
+        a cost to every request.
         """
-        clock_of = getattr(time, "pthread_getcpuclockid", None)  # macOS has none
+        clock_of = getattr(time, "pthread_getcpuclockid", None)  # missing on macOS
         ident = processor.thread.ident
         if clock_of is None or ident is None or not processor.thread.is_alive():
             return None
         now, worked = self._clock.nanoseconds(), time.clock_gettime_ns(clock_of(ident))
         then, worked_then, share = self._cpu.get(id(processor), (0, 0, 1.0))
         if now - then < _SECOND_NS:
-            return share  # too soon to say anything else
+            return share  # too soon after the last scrape to measure
         if then:
             share = min(1.0, max(0.0, 1 - (worked - worked_then) / (now - then)))
         self._cpu[id(processor)] = now, worked, share

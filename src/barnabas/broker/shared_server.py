@@ -1,6 +1,6 @@
-"""What broker and controller of one node share: the metadata log, and those who read it.
+"""The parts that the broker and controller of one node share: the metadata log and its readers.
 
-A node that is both has one copy of the metadata log, not two. So the Raft client and the loader belong to neither::
+A node with both roles has one copy of the metadata log, not two. So the Raft client and the loader belong to neither::
 
     KafkaRaftManager --> MetadataLoader --> publishers of the controller, publishers of the broker
          |                                  snapshot generator
@@ -41,7 +41,7 @@ FATAL_STATUS = 1
 
 
 class SharedServer:
-    """Made first and closed last."""
+    """Owns the shared parts of a node. Made first and closed last."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SharedServer:
     ) -> None:
         self.config = config
         self.channel_factories = channel_factories
-        """Factories of listeners that are not those of their security protocols."""
+        """Channel factories, by listener name, that replace those of the security protocols."""
         self.cluster_id = cluster_id
         self.clock = clock
         self.exit_procedure = exit_procedure
@@ -67,7 +67,7 @@ class SharedServer:
         )
         self.raft: KafkaRaftManager | None = None
         self._started = False
-        """Whether the loader has a thread, without which nothing that it is asked for is ever done."""
+        """Whether the loader has a thread; without one, its futures never complete."""
         node_id = config.node_id
         self._loader_thread = EventThread(f"kafka-{node_id}-metadata-loader-event-handler", clock, exit_procedure)
         self._snapshot_thread = EventThread(f"kafka-{node_id}-snapshot-generator-event-handler", clock, exit_procedure)
@@ -81,7 +81,7 @@ class SharedServer:
         )
 
     def open(self) -> KafkaRaftManager:
-        """Opens the metadata log, and has the loader listen to it. Nothing moves yet."""
+        """Opens the metadata log and registers the loader as a listener. No thread runs yet."""
         config = self.config
         in_log_dir = config.is_broker and config.metadata_log_dir in config.log_dirs
         raft = self.raft = KafkaRaftManager(
@@ -100,7 +100,7 @@ class SharedServer:
         return raft
 
     def _check_for_lost_metadata(self) -> None:
-        """An empty metadata log beside logs of partitions means that it was lost, not that the cluster is new."""
+        """Refuses an empty metadata log beside partition logs: it was lost, the cluster is not new."""
         log = self.config.metadata_log_dir / METADATA_LOG_DIR_NAME
         for path in self.config.log_dirs:
             folders = [
@@ -144,20 +144,20 @@ class SharedServer:
         self._snapshot_thread.close()
         self._loader_thread.close()
 
-    # -- what goes wrong
+    # -- faults
 
     def fault(self, what: str, error: BaseException) -> None:
-        """Something failed that the node can live with, though some part of it may be stale now."""
+        """Handles a failure that the node survives, though a part of it may be stale now."""
         self._faults.mark(1)
         logger.error("Error while %s", what, exc_info=error)
 
     def fatal_fault(self, what: str, error: BaseException) -> None:
-        """Something failed that the node cannot live with."""
+        """Handles a failure that the node cannot survive."""
         logger.critical("Fatal error while %s", what, exc_info=error)
         self.exit_procedure(FATAL_STATUS)
 
     def load_fault(self, what: str, error: BaseException) -> None:
-        """The metadata are incomplete: whatever this node did next could be wrong. (Kafka: fatal on controllers.)"""
+        """Ends the node: with incomplete metadata, any further action could be wrong. (Kafka: fatal on controllers.)"""
         self._faults.mark(1)
         logger.critical(
             "The metadata in %s could not be loaded, and the node ends without acting on them: %s: %s",
@@ -171,7 +171,7 @@ class SharedServer:
     # -- for the loader and the channels
 
     def high_watermark(self) -> int | None:
-        """Up to where the metadata log is committed; None while that is not known."""
+        """Returns the high watermark of the metadata log; None while it is unknown."""
         return None if self.raft is None else self.raft.client.high_watermark
 
     def _leader_id(self) -> int | None:
@@ -179,7 +179,7 @@ class SharedServer:
 
 
 class _Listener(MetadataRaftListener):
-    """Also has everybody who waits for a controller look again when one is elected."""
+    """Also notifies the waiters for a controller when one is elected."""
 
     def __init__(self, loader: MetadataLoader, nodes: ControllerNodeProvider) -> None:
         super().__init__(loader)

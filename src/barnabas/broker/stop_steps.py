@@ -1,4 +1,4 @@
-"""Stopping: every part gets its turn, whatever became of the one before."""
+"""Runs shutdown steps: each step runs even if the one before failed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 def step(part: T | None, stop: Callable[[T], object]) -> Callable[[], object] | None:
-    """How to stop a part that may not be there."""
+    """Returns the step that stops a part; None if the part does not exist."""
     return None if part is None else partial(stop, part)
 
 
 def run_steps(steps: Iterable[Callable[[], object] | None]) -> None:
-    """Runs all steps in order; None stands for a part that was never made.
+    """Runs all steps in order; skips None, which stands for a part that was never made.
 
-    A part that cannot be stopped in good order is named in the log. It must not keep the others from being stopped: a
-    thread or a lock that is left behind keeps the process alive, or the next one from starting.
+    A step that fails is logged, and the others still run: a remaining thread would keep the process alive, and a
+    remaining lock would keep the next process from starting.
     """
     for step in steps:
         if step is not None:

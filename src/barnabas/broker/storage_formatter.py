@@ -1,17 +1,17 @@
-"""Formatting: giving empty data directories their identity, as ``kafka-storage format`` does.
+"""Formats data directories, that is, gives them an identity, as ``kafka-storage format`` does.
 
 =========================== ==================================================================================
 ``meta.properties``         in every log directory: the ids of the cluster, the node and this directory
-``bootstrap.checkpoint``    in the one of the metadata log: the feature levels that a new cluster begins with
+``bootstrap.checkpoint``    in the metadata log directory: the feature levels that a new cluster begins with
 ``00..0-00..0.checkpoint``  in the metadata log itself: its voter, this node, if the configuration names none
 =========================== ==================================================================================
 
-The last is ``kafka-storage format --standalone``. Kafka has to be told so, as there could be other voters; here a
+The last is ``kafka-storage format --standalone``. Kafka needs that option, as there could be other voters; here a
 quorum has one.
 
-A node does not do that by itself when it starts: an empty directory may be a disk that is not mounted, and a broker
-that comes up without its data, and with a new identity, is worse than one that does not come up. A laptop is another
-matter.
+A node does not format its directories when it starts: an empty directory may be a disk that is not mounted, and a
+broker that starts without its data, and with a new identity, is worse than one that does not start. On a laptop,
+`format_if_empty` is acceptable.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FormatError(BarnabasError):
 
 @dataclass(frozen=True, slots=True)
 class FormatReport:
-    """What was done."""
+    """The result of a format."""
 
     cluster_id: str
     node_id: int
@@ -63,7 +63,7 @@ class FormatReport:
     left_alone: tuple[Path, ...]
 
     def lines(self) -> Iterator[str]:
-        """For a person."""
+        """Yields the report as text lines."""
         for path in self.formatted:
             yield f"Formatted {path} with metadata.version {self.metadata_version.release}"
         for path in self.left_alone:
@@ -82,8 +82,8 @@ def format_storage(
 ) -> FormatReport:
     """Formats all log directories of a node.
 
-    Those that are formatted keep their identity, and give it to the others; without `ignore_formatted` they are an
-    error. One that has data and has lost its identity gets another only if `cluster_id` says which, and keeps its
+    Formatted directories keep their identity, and the others get the same one; without `ignore_formatted` they are an
+    error. A directory with data but without an identity gets a new one only if `cluster_id` is given, and keeps its
     metadata log.
     """
     version = _version(release_version)
@@ -109,7 +109,7 @@ def format_storage(
         if path == config.metadata_log_dir and has_metadata_log:
             directory_id = _directory_id_of_voter(path / METADATA_LOG_DIR_NAME, config.node_id) or directory_id
         elif path == config.metadata_log_dir:
-            # Before the file that says "formatted", so that a crash in between leaves nothing half done.
+            # Written before meta.properties, which marks the directory as formatted: a crash in between is harmless.
             bootstrap = BootstrapMetadata.for_version(version, "format command")
             write_bootstrap_file(path / BOOTSTRAP_FILE, bootstrap.records)
             if config.is_controller and not config.quorum_voters:
@@ -119,7 +119,7 @@ def format_storage(
 
 
 def format_if_empty(config: KafkaConfig) -> FormatReport | None:
-    """Formats a node of which no directory is formatted; None if one is, and so it may miss the others."""
+    """Formats a node if none of its directories is formatted; otherwise returns None: a disk may be missing."""
     ensemble = MetaPropertiesEnsemble.load((*config.log_dirs, config.metadata_log_dir))
     if ensemble.properties or ensemble.failed_dirs:
         return None
@@ -127,12 +127,12 @@ def format_if_empty(config: KafkaConfig) -> FormatReport | None:
 
 
 def _directory_id_of_voter(metadata_log: Path, node_id: int) -> Uuid | None:
-    """The directory id under which a node votes, from its metadata log; None if the voters are not in there.
+    """Returns the directory id of a voter from its metadata log; None if the log has no voters.
 
-    With another id the node would not be the voter that the log names, and nobody could be elected.
+    With another id the node would not be the voter in the log, and no leader could be elected.
     """
     found: Uuid | None = None
-    # By offset: a snapshot comes before the segment that begins where it ends.
+    # Sorted by offset: a snapshot comes before the segment that begins where it ends.
     for path in sorted((*metadata_log.glob("*.checkpoint"), *metadata_log.glob("*.log"))):
         with disk_access("read", path):
             handle = FileHandle.open(path, os.O_RDONLY)
@@ -149,7 +149,7 @@ def _directory_id_of_voter(metadata_log: Path, node_id: int) -> Uuid | None:
 
 
 def _sole_voter(config: KafkaConfig, directory_id: Uuid) -> VoterSet:
-    """This node: without ``controller.quorum.voters`` it is to be found in the log who votes, from the start."""
+    """Returns this node as the voter set: without ``controller.quorum.voters`` a new log must contain its voters."""
     endpoints = [VoterEndpoint(one.listener_name, one.host, one.port) for one in config.advertised_controller_listeners]
     return VoterSet.of([VoterNode(ReplicaKey(config.node_id, directory_id), tuple(endpoints))])
 

@@ -1,4 +1,4 @@
-"""The parts of a broker that transactions take, put together."""
+"""Assembles the transaction coordinator of a broker and its parts."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ NAME = "transaction-coordinator"
 
 @dataclass(frozen=True, slots=True)
 class TransactionParts:
-    """What there is of transactions in a broker, for handlers and other coordinators."""
+    """The transaction parts of a broker, for handlers and other coordinators."""
 
     coordinator: TransactionCoordinator
     markers: TxnMarkerWriter
-    """Its `groups` is set by whoever makes the group coordinator."""
+    """`make_group_parts` sets its `groups`."""
     verifier: AddPartitionsToTxnManager
     appends: TransactionalAppends
     reaper: SystemTimerReaper
@@ -47,7 +47,7 @@ class TransactionParts:
 
 
 def make_transaction_parts(context: CoordinatorContext, settings: TransactionConfig) -> TransactionParts:
-    """Starts the threads of the coordinator; it has nothing to do before its `startup` and the first election."""
+    """Makes the coordinator and starts its threads; it is idle before its `startup` and the first election."""
     config, cache, replicas = context.config, context.cache, context.replicas
     scheduler, shared = context.scheduler, context.shared
     clock, exit_procedure = shared.clock, shared.exit_procedure

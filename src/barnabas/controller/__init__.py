@@ -1,1 +1,1 @@
-"""The controller: the one writer of the cluster's metadata."""
+"""The controller: the only writer of the cluster's metadata."""

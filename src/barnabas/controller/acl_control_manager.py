@@ -1,4 +1,4 @@
-"""Access control entries, as the metadata log keeps them. Acting upon them is the authorizer's business."""
+"""Access control entries in the metadata log. The authorizer enforces them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ANY = 1
-"""In a filter: whatever it is. The same number for resource, pattern, operation and permission types."""
+"""Matches anything in a filter. The same number for resource, pattern, operation and permission types."""
 CLUSTER = 4
 CLUSTER_NAME = "kafka-cluster"
 WILDCARD = "*"
@@ -33,20 +33,20 @@ _PERMISSIONS = (2, 3)
 
 
 class AclControlManager:
-    """Entries by id, and the same the other way round, to find out whether one exists."""
+    """Holds the ACL entries by id, and the ids per entry, to check whether an entry exists."""
 
     def __init__(self, registry: SnapshotRegistry, new_uuid: Callable[[], Uuid] = random_uuid) -> None:
         self._new_uuid = new_uuid
         self._by_id: TimelineHashMap[Uuid, AccessControlEntry] = TimelineHashMap(registry)
         self._counts: TimelineHashMap[AccessControlEntry, int] = TimelineHashMap(registry)
-        """How many ids an entry has: one, unless it was written by somebody less careful."""
+        """The number of ids of an entry: one, unless another writer has added duplicates."""
 
     @property
     def entries(self) -> Mapping[Uuid, AccessControlEntry]:
         return self._by_id.present
 
     def create_acls(self, request: CreateAclsRequest) -> ControllerResult[CreateAclsResponse]:
-        """Results are in the order of the request; an entry that exists is a success and writes nothing."""
+        """Creates ACLs. Results are in request order; an existing entry is a success and writes nothing."""
         from barnabas.protocol.messages.create_acls import AclCreationResult, CreateAclsResponse
 
         records: list[ApiMessageAndVersion] = []

@@ -1,4 +1,4 @@
-"""The first records of a new cluster, and what a new leader writes before anything else."""
+"""The first records of a new cluster, and the first records of a new leader."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BootstrapMetadata:
-    """What the log of a new cluster begins with: the level of ``metadata.version``, then those of other features.
+    """The first records in the log of a new cluster: the level of ``metadata.version``, then those of other features.
 
-    Formatting a data directory decides on it. It can also hold credentials, for the brokers to log in with when the
+    Formatting a data directory determines them. They can include credentials, with which the brokers log in when the
     cluster starts for the first time.
     """
 
@@ -48,10 +48,10 @@ class BootstrapMetadata:
         levels: Mapping[str, int] | None = None,
         extra: Sequence[ApiMessageAndVersion] = (),
     ) -> BootstrapMetadata:
-        """The features that go with a metadata version, but for the `levels` that are given."""
+        """Makes the features that belong to a metadata version, overridden by `levels`."""
         chosen = {name: feature.default_level(version) for name, feature in FEATURES.items()}
         chosen |= levels or {}
-        chosen.pop(KRAFT_VERSION.name, None)  # Raft's own, in a control record
+        chosen.pop(KRAFT_VERSION.name, None)  # Raft stores it in a control record
         records = [_level(FEATURE_NAME, version.value)]
         records += [_level(name, level) for name, level in sorted(chosen.items()) if level > 0]
         return cls((*records, *extra), source)
@@ -83,10 +83,10 @@ def activation_records(
     transaction_start_offset: int,
     static_min_insync_replicas: int,
 ) -> ControllerResult[None]:
-    """What a controller writes when it becomes active.
+    """Returns the records that a controller writes when it becomes active.
 
-    On an empty log: the bootstrap records, between those of a transaction, so that nobody sees half of them. On any
-    other: nothing, unless the controller before died inside a transaction, which is then aborted.
+    On an empty log: the bootstrap records, in a transaction, so that readers see all of them or none. Otherwise: none,
+    unless the previous controller died inside a transaction, which is then aborted.
     """
     records: list[ApiMessageAndVersion] = []
     version = bootstrap.metadata_version if metadata_version is None else metadata_version
@@ -108,7 +108,7 @@ def activation_records(
     )
     contents = list(bootstrap.records)
     if bootstrap.level(ELR_VERSION.name) > 0:
-        # Eligible leader replicas need a value of min.insync.replicas that is the same for all.
+        # Eligible leader replicas need a cluster-wide min.insync.replicas.
         value = ConfigRecord(
             resource_type=ConfigResourceType.BROKER,
             resource_name="",

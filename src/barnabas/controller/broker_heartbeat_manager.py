@@ -1,9 +1,9 @@
-"""Which brokers are alive: what the active controller knows from heartbeats and writes nowhere.
+"""Broker liveness: the active controller's soft state from heartbeats.
 
-Heartbeats are *soft state*. A cluster of a hundred brokers has fifty of them a second; in the metadata log they would
-outnumber everything else. So they are kept in memory on the active controller only, and a new controller starts out
-believing that every broker that is not fenced has just been heard of. It can therefore take up to one session timeout
-longer to notice a broker that died around the time of the change.
+Heartbeats are *soft state*. A cluster of a hundred brokers sends fifty of them a second; in the metadata log they would
+outnumber everything else. So only the active controller keeps them, in memory. A new controller assumes that every
+unfenced broker has just sent a heartbeat. It can therefore take up to one session timeout longer to notice a broker
+that died around the time of the change.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 
 
 class BrokerIdAndEpoch(NamedTuple):
-    """A broker in one life of its: the epoch is that of its registration."""
+    """One incarnation of a broker: the epoch is that of its registration."""
 
     id: int
     epoch: int
 
 
 class BrokerControlState(Enum):
-    """Where a broker is in its life, as the controller sees it.
+    """The state of a broker, as the controller sees it.
 
     ==================== ====================================================== =====================
     from                 when                                                   to
@@ -40,7 +40,7 @@ class BrokerControlState(Enum):
     UNFENCED             wants to be fenced, or is silent for a session timeout FENCED
     UNFENCED             wants to shut down, leads partitions                   CONTROLLED_SHUTDOWN
     UNFENCED             wants to shut down, leads nothing                      SHUTDOWN_NOW
-    CONTROLLED_SHUTDOWN  leads nothing, and all active brokers know of it       SHUTDOWN_NOW
+    CONTROLLED_SHUTDOWN  leads nothing, and all active brokers have read that   SHUTDOWN_NOW
     ==================== ====================================================== =====================
     """
 
@@ -56,11 +56,11 @@ class BrokerControlState(Enum):
 
 
 class BrokerHeartbeatTracker:
-    """When each broker was last heard of.
+    """The time of each broker's last heartbeat.
 
-    The one part of the controller that threads of others write to: the thread that reads a heartbeat off the network
-    notes the time here before it puts the request in the controller's queue. A controller that is behind with its work
-    then does not take the brokers for dead whose heartbeats wait in its own queue.
+    This is the only part of the controller that other threads write: the thread that reads a heartbeat from the network
+    records the time here before it queues the request. So a controller that is behind with its queue does not consider
+    brokers dead whose heartbeats are waiting in that queue.
     """
 
     __slots__ = ("_clock", "_contacts", "_lock", "_presumed", "session_timeout_ns")
@@ -69,19 +69,19 @@ class BrokerHeartbeatTracker:
         self._clock = clock
         self.session_timeout_ns = session_timeout_ns
         self._lock = threading.Lock()
-        """Guards the two fields below; nothing is called while it is held."""
+        """Guards the two fields below; no other code is called while it is held."""
         self._contacts: dict[BrokerIdAndEpoch, int] = {}
         self._presumed: set[BrokerIdAndEpoch] = set()
 
     def touch(self, broker: BrokerIdAndEpoch) -> None:
-        """The broker has been heard of."""
+        """Records a heartbeat of the broker."""
         now_ns = self._clock.nanoseconds()
         with self._lock:
             self._contacts[broker] = now_ns
             self._presumed.discard(broker)
 
     def presume(self, broker: BrokerIdAndEpoch) -> None:
-        """The broker has not been heard of, but may be alive: it gets one session timeout to prove it."""
+        """Assumes that the broker is alive: it has one session timeout to send a heartbeat."""
         now_ns = self._clock.nanoseconds()
         with self._lock:
             self._contacts[broker] = now_ns
@@ -107,7 +107,7 @@ class BrokerHeartbeatTracker:
         return contact is not None and not self._is_expired(contact, now_ns)
 
     def remove_one_expired(self) -> BrokerIdAndEpoch | None:
-        """Forgets, and returns, a broker that has been silent for longer than the session timeout."""
+        """Removes and returns a broker without a heartbeat for longer than the session timeout."""
         now_ns = self._clock.nanoseconds()
         with self._lock:
             for broker, contact in self._contacts.items():
@@ -122,7 +122,7 @@ class BrokerHeartbeatTracker:
 
 
 class BrokerHeartbeatState:
-    """What the last heartbeat of a broker said."""
+    """The contents of a broker's last heartbeat."""
 
     __slots__ = ("controlled_shutdown_offset", "fenced", "id", "metadata_offset")
 
@@ -130,9 +130,9 @@ class BrokerHeartbeatState:
         self.id = broker_id
         self.fenced = True
         self.metadata_offset = -1
-        """How far the broker has read the metadata log."""
+        """The offset up to which the broker has read the metadata log."""
         self.controlled_shutdown_offset = -1
-        """Where the records are that took its leaderships away; -1 if it is not shutting down."""
+        """The offset of the records that moved its leaderships away; -1 if it is not shutting down."""
 
     @property
     def shutting_down(self) -> bool:
@@ -153,9 +153,9 @@ class BrokerHeartbeatState:
 
 
 class BrokerHeartbeatManager:
-    """The brokers' states and the decision what becomes of one that sends a heartbeat.
+    """Holds the brokers' states and decides the next state of a broker that sends a heartbeat.
 
-    Exists on the active controller only, and belongs to its thread, all but the tracker.
+    It exists only on the active controller. Only the controller's thread uses it, except for the tracker.
     """
 
     def __init__(self, clock: Clock, session_timeout_ns: int) -> None:
@@ -172,7 +172,7 @@ class BrokerHeartbeatManager:
         return broker.id in self._brokers and self.tracker.has_valid_session(broker)
 
     def register(self, broker_id: int, fenced: bool) -> None:
-        """Makes sure that the broker is known, with the right fencing state."""
+        """Adds the broker if it is unknown, and sets its fencing state."""
         state = self._brokers.get(broker_id)
         if state is None:
             state = self._brokers[broker_id] = BrokerHeartbeatState(broker_id)
@@ -191,7 +191,7 @@ class BrokerHeartbeatManager:
         state.metadata_offset = metadata_offset
         state.fenced = fenced
         if fenced:
-            # A fenced broker has nothing left to hand over: its next heartbeat lets it stop at once.
+            # A fenced broker leads nothing, so its next heartbeat lets it stop at once.
             state.controlled_shutdown_offset = -1
 
     def maybe_update_controlled_shutdown_offset(self, broker_id: int, offset: int) -> None:
@@ -203,13 +203,13 @@ class BrokerHeartbeatManager:
             log.debug("Broker %d may shut down when all others have reached offset %d", broker_id, offset)
 
     def lowest_active_offset(self) -> int:
-        """How far every active broker has read, at least."""
+        """Returns the lowest metadata offset that any active broker has reached."""
         return min((state.metadata_offset for state in self._brokers.values() if state.active), default=LATEST_EPOCH)
 
     def usable_brokers(
         self, rack_of: Callable[[int], str | None], has_room: Callable[[int], bool]
     ) -> Iterable[UsableBroker]:
-        """The brokers that may be given new replicas, by id: not on their way out, and with a directory to put them."""
+        """Yields the brokers that may get new replicas, by id: not shutting down, with a usable directory."""
         for broker_id in sorted(self._brokers):
             state = self._brokers[broker_id]
             if not state.shutting_down and has_room(broker_id):
@@ -218,7 +218,7 @@ class BrokerHeartbeatManager:
     def next_state(
         self, request: BrokerHeartbeatRequest, registration_offset: int, has_leaderships: Callable[[], bool]
     ) -> tuple[BrokerControlState, BrokerControlState]:
-        """The state that the broker is in, and the one it goes to; see :class:`BrokerControlState`."""
+        """Returns the broker's current and next state; see :class:`BrokerControlState`."""
         broker_id = request.broker_id
         state = self.state(broker_id)
         current = state.control_state

@@ -1,4 +1,4 @@
-"""What a broker's coming and going means for its partitions."""
+"""How registration, fencing and shutdown of brokers change their partitions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FENCE, UNFENCE = 1, -1
-"""In the field ``fenced`` of a BrokerRegistrationChangeRecord."""
+"""Values of the field ``fenced`` of a BrokerRegistrationChangeRecord."""
 
 Records = list[ApiMessageAndVersion]
 
 
 class BrokerLifecycle:
-    """Heartbeats, fencing, shutdown, unregistration, failed and cordoned log directories.
+    """Processes heartbeats, fencing, shutdown, unregistration, failed and cordoned log directories.
 
-    Records about partitions come before the one that fences a broker and after the one that unfences it: at no offset
-    does a fenced broker lead.
+    Partition records precede the record that fences a broker and follow the one that unfences it: at no offset does a
+    fenced broker lead.
     """
 
     def __init__(self, replication: ReplicationControlManager, elections: LeaderElections) -> None:
@@ -46,7 +46,7 @@ class BrokerLifecycle:
     def process_heartbeat(
         self, request: BrokerHeartbeatRequest
     ) -> tuple[ControllerResult[BrokerHeartbeatResponse], BrokerControlState]:
-        """Records and response, and the state that the broker is in from now on."""
+        """Returns the records, the response, and the broker's new state."""
         broker_id = request.broker_id
         registration_offset = self._cluster.registration_offset(broker_id)
         if registration_offset is None:
@@ -66,7 +66,7 @@ class BrokerLifecycle:
                 records += self._in_controlled_shutdown(broker_id)
         heartbeats.touch(broker_id, following.fenced, request.current_metadata_offset)
         if following.should_shut_down:
-            # The broker has asked to go and may: its session is over, and if it starts again it need not wait for that.
+            # The broker asked to shut down and may do so. Its session ends, so a restart need not wait for its expiry.
             heartbeats.tracker.forget(BrokerIdAndEpoch(broker_id, request.broker_epoch))
         version = self._features.metadata_version
         if version.supports_directories:
@@ -81,13 +81,13 @@ class BrokerLifecycle:
         return ControllerResult.of(records, response), following
 
     def leaderships_moved(self, broker_id: int, offset: int) -> None:
-        """What takes the leaderships from a broker is at `offset` and before: when all have read it, it may stop."""
+        """Notes the last offset that moves leaderships off a broker: it may stop once all brokers have read it."""
         self._cluster.heartbeats.maybe_update_controlled_shutdown_offset(broker_id, offset)
 
     def fence_one_stale_broker(self) -> ControllerResult[bool]:
-        """Fences a broker whose session has run out; True if there was one, and there may be more.
+        """Fences a broker whose session has expired; True if there was one, and there may be more.
 
-        One at a time: whether another broker can take over from the second depends on what became of the first.
+        One at a time: the new leaders for the second broker depend on the outcome of the first.
         """
         stale = self._cluster.heartbeats.tracker.remove_one_expired()
         if stale is None:
@@ -132,10 +132,10 @@ class BrokerLifecycle:
         return records
 
     def broker_shut_down(self, broker_id: int, clean: bool) -> Records:
-        """A new incarnation of a broker registers, so the old one is gone; after a crash, what was not flushed too.
+        """Returns the records for a broker whose new incarnation registers: the old one is gone.
 
-        With eligible leader replicas on, a broker that crashed is not eligible any more. Without, it merely leaves the
-        ISRs that have another member.
+        A crash (`clean` is False) also loses unflushed records. With eligible leader replicas on, a crashed broker
+        loses its eligibility. Otherwise it only leaves the ISRs that have another member.
         """
         if self._features.is_elr_enabled and not clean:
             why = f"Broker {broker_id} has crashed"
@@ -203,6 +203,6 @@ class BrokerLifecycle:
             log_dirs=list(log_dirs),
             cordoned_log_dirs=cordoned_log_dirs,
         )
-        # The oldest version that has the field: whoever can read that can read the record.
+        # The oldest version that has the field, so that as many readers as possible can read the record.
         version = 3 if cordoned_log_dirs is not None else 2 if log_dirs else 1 if in_controlled_shutdown else 0
         return ApiMessageAndVersion(record, version)

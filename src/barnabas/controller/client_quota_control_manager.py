@@ -1,4 +1,4 @@
-"""Client quotas: which limits are set for whom (KIP-546). Enforcing them is the brokers' business."""
+"""Client quotas: the limits set per entity (KIP-546). The brokers enforce them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class QuotaType(Enum):
-    """What kind of number a quota is, with the largest that brokers can hold; None for a fraction."""
+    """The type of a quota's value, with the largest value that brokers can hold; None for a fraction."""
 
     INT = float(2**31 - 1)
     LONG = float(2**63 - 1)
@@ -55,13 +55,13 @@ def is_ip_address(text: str) -> bool:
 
 
 class ClientQuotaControlManager:
-    """Limits by entity.
+    """Holds the limits by entity.
 
-    An entity's changes are made together or not at all; entities of one request succeed or fail each by itself. Setting
-    a limit to what it is, or removing one that is not set, is no error and writes nothing.
+    The changes of an entity are atomic; each entity of a request succeeds or fails by itself. Setting a limit to its
+    present value, or removing a limit that is not set, is no error and writes nothing.
 
-    Kafka takes host names for ``ip`` too, if they resolve. The controller does no I/O, so whether a name resolves is
-    for `is_resolvable` to say; by default only addresses are accepted.
+    For ``ip``, Kafka also accepts host names, if they resolve. The controller does no I/O, so `is_resolvable` decides
+    whether a name resolves; by default only addresses are accepted.
     """
 
     def __init__(self, registry: SnapshotRegistry, is_resolvable: Callable[[str], bool] = is_ip_address) -> None:
@@ -91,7 +91,7 @@ class ClientQuotaControlManager:
             except ApiError as raised:
                 error = raised
             code, message = error_fields(error)
-            # By type, like everything that tells of an entity: clients compare it with what they find described.
+            # Sorted by type, as in DescribeClientQuotas: clients compare the two.
             entity = sorted(entries[0].entity, key=lambda part: part.entity_type)
             responses.append(ResponseEntryData(error_code=code, error_message=message, entity=entity))
         check_operation_size(len(records))

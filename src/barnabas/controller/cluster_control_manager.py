@@ -1,4 +1,4 @@
-"""Who is in the cluster: registrations of brokers and controllers."""
+"""Registrations of brokers and controllers."""
 
 from __future__ import annotations
 
@@ -56,26 +56,26 @@ DEFAULT_SESSION_TIMEOUT_MS = 9_000
 """``broker.session.timeout.ms``"""
 
 FIRST_VERSION_WITH_PREVIOUS_EPOCH = 3
-"""Of BrokerRegistration: brokers tell whether they were shut down cleanly."""
+"""First BrokerRegistration version in which a broker tells whether it was shut down cleanly."""
 
 NO_PREVIOUS_EPOCH = -2
-"""What no broker claims as its previous epoch; -1 is what it says after a crash."""
+"""A previous epoch that no broker sends; after a crash a broker sends -1."""
 
 BrokerShutdownHandler = Callable[[int, bool], list[ApiMessageAndVersion]]
-"""Given a broker and whether it went down in good order: what becomes of its partitions."""
+"""Given a broker and whether its shutdown was clean, returns the records for its partitions."""
 
 
 class ClusterControlManager:
-    """The *hard state* about nodes: what is in the log and the same on every controller.
+    """Holds the *hard state* of nodes: the part that is in the log and the same on every controller.
 
     A broker registers each time its process starts and gets an *epoch*, the offset of its RegisterBrokerRecord. The
-    incarnation id tells a restarted broker from one that merely repeats itself:
+    incarnation id distinguishes a restarted broker from one that repeats its registration:
 
-    - a new incarnation replaces the old one, unless that is still alive: then somebody has started a second broker with
-      the same id, or the session of the first has yet to run out;
-    - the same incarnation amends its registration, to tell of a new feature range, say, and keeps its epoch.
+    - A new incarnation replaces the old one, unless the old one is still alive. Then either a second broker was started
+      with the same id, or the session of the first has not expired yet.
+    - The same incarnation updates its registration, for example with a new feature range, and keeps its epoch.
 
-    Being alive is soft state, in the :class:`BrokerHeartbeatManager`, which exists while this controller is active.
+    Liveness is soft state, in the :class:`BrokerHeartbeatManager`, which exists while this controller is active.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ClusterControlManager:
         self._controllers: TimelineHashMap[int, ControllerRegistration] = TimelineHashMap(registry)
         self._directory_owners: TimelineHashMap[Uuid, int] = TimelineHashMap(registry)
         self._heartbeats: BrokerHeartbeatManager | None = None
-        """None on a standby. Replaced as a whole by the controller's thread; other threads take one look at it."""
+        """None on a standby. The controller's thread replaces the object; other threads read the field only once."""
         self._ready_brokers: list[tuple[int, Future[None]]] = []
 
     # -- leadership
@@ -123,7 +123,7 @@ class ClusterControlManager:
         return self._heartbeats
 
     def track_heartbeat(self, broker_id: int, epoch: int) -> bool:
-        """Notes, from any thread, that a broker was heard of; False if this controller is not active."""
+        """Records a heartbeat, from any thread; returns False if this controller is not active."""
         heartbeats = self._heartbeats
         if heartbeats is None:
             return False
@@ -197,9 +197,9 @@ class ClusterControlManager:
         if not self.heartbeats.has_valid_session(session):
             return
         if existing.id == self._node_id and self.heartbeats.tracker.is_presumed(session):
-            # A session that nobody has confirmed since this controller took over, of the broker in this very process:
-            # it is what the process before this one left behind when it was killed. Kafka would wait for it to run
-            # out, nine seconds in which a cluster of one node has no broker.
+            # The broker is in this very process, and no heartbeat has confirmed its session since this controller took
+            # over: a previous process left the session behind when it was killed. Kafka would wait until the session
+            # expires, nine seconds in which a cluster of one node has no broker.
             log.info("Ending the session of broker %d, which belongs to an earlier process of this node", existing.id)
             return
         raise DuplicateBrokerRegistrationError(
@@ -222,7 +222,7 @@ class ClusterControlManager:
                 )
 
     def _check_features(self, features: Iterable[Feature], kraft_version: int) -> list[BrokerFeature]:
-        """The broker must be able to run every level in force."""
+        """Checks that the broker supports every finalized feature level."""
         finalized = dict(self._features.finalized_features().levels)
         finalized["kraft.version"] = kraft_version
         supported = {
@@ -293,11 +293,11 @@ class ClusterControlManager:
         return self._controllers.present
 
     def registration_offset(self, broker_id: int) -> int | None:
-        """Where the registration is in the log, or later: a broker that has read so far knows of itself."""
+        """Returns an offset at or after the registration: a broker that has read up to it knows its registration."""
         return self._registration_offsets.get(broker_id)
 
     def is_active(self, broker_id: int) -> bool:
-        """Whether the broker may lead and be in sync: registered, not fenced, not on its way out."""
+        """Whether the broker may lead and be in an ISR: registered, unfenced, not in controlled shutdown."""
         broker = self._brokers.get(broker_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
@@ -306,7 +306,7 @@ class ClusterControlManager:
         return broker is not None and broker.has_online_directory(directory)
 
     def default_directory(self, broker_id: int) -> Uuid:
-        """The log directory of a new replica: the only one there is, or for the broker to choose."""
+        """Returns the log directory of a new replica: the broker's only one, or UNASSIGNED to let the broker choose."""
         if not self._features.metadata_version.supports_directories:
             return MIGRATING
         broker = self._brokers.get(broker_id)
@@ -341,7 +341,7 @@ class ClusterControlManager:
         return [(controller.id, controller.supported_features) for controller in self._controllers.values()]
 
     def add_ready_brokers_future(self, future: Future[None], least: int) -> None:
-        """Completes the future as soon as so many brokers are not fenced."""
+        """Completes the future as soon as at least this many brokers are unfenced."""
         self._ready_brokers.append((least, future))
         self._check_ready_brokers()
 

@@ -1,4 +1,4 @@
-"""What a controller is made from: its settings, and what others plug into it."""
+"""The settings and plugins of a controller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ControllerConfig:
     supported_features: Mapping[str, VersionRange] = field(default_factory=default_supported_features)
     bootstrap: BootstrapMetadata = field(default_factory=BootstrapMetadata.for_version)
     static_config: Mapping[str, object] = field(default_factory=dict)
-    """The settings that this node was started with: the defaults of topics."""
+    """The static configuration of this node: the defaults of topics."""
     default_num_partitions: int = 1
     """``num.partitions``"""
     default_replication_factor: int = 1
@@ -42,7 +42,7 @@ class ControllerConfig:
     """``leader.imbalance.check.interval.seconds``; 0 where ``auto.leader.rebalance.enable`` is off."""
     unclean_leader_election_check_interval_ms: int = 300_000
     max_idle_interval_ms: int = 500
-    """``metadata.max.idle.interval.ms``: how often to write a record that says nothing; 0 for never."""
+    """``metadata.max.idle.interval.ms``: how often to write a NoOpRecord; 0 for never."""
     max_records_per_batch: int = MAX_RECORDS_PER_USER_OP
     max_bytes_between_snapshots: int = 20 * 1024 * 1024
     """``metadata.log.max.record.bytes.between.snapshots``"""
@@ -52,7 +52,7 @@ class ControllerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ControllerPlugins:
-    """What the controller asks others."""
+    """The controller's dependencies on other parts."""
 
     config_schema: KafkaConfigSchema = ELECTION_SCHEMA
     config_validator: ConfigurationValidator = field(default_factory=ControllerConfigurationValidator)

@@ -1,4 +1,4 @@
-"""What the controller has to know about settings: their types, and where the value of a topic's setting comes from."""
+"""The types of configs that the controller needs, and how the value of a topic config is resolved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNCLEAN_LEADER_ELECTION_ENABLE = "unclean.leader.election.enable"
 
 
 class ConfigSource(IntEnum):
-    """Which of the places where a setting can be made has made it; the codes of DescribeConfigs."""
+    """The source of a config's value; the codes of DescribeConfigs."""
 
     TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -24,7 +24,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigEntry(NamedTuple):
-    """A setting with its value and where that comes from."""
+    """A config with its value and the source of the value."""
 
     name: str
     value: str | None
@@ -33,7 +33,7 @@ class ConfigEntry(NamedTuple):
 
 
 class Synonym(Protocol):
-    """A setting of the broker that is the default of a topic's, perhaps in another unit."""
+    """A broker config that is the default of a topic config, perhaps in another unit."""
 
     @property
     def name(self) -> str: ...
@@ -42,11 +42,11 @@ class Synonym(Protocol):
 
 
 class KafkaConfigSchema:
-    """Definitions of settings by kind of resource, and the broker settings that stand behind those of a topic.
+    """Config definitions by resource type, and the broker configs that are the defaults of topic configs.
 
-    The value of a topic's setting is the first found of: the topic's own; the dynamic setting of this node; the dynamic
-    setting of all brokers; what the node was started with; the default. All but the first are looked up under the names
-    that the setting has on a broker (``retention.ms`` is ``log.retention.ms``, ``log.retention.minutes``, ...).
+    The value of a topic config is the first found of: the topic's own; the dynamic config of this node; the dynamic
+    cluster-wide broker config; the static config of the node; the default. All but the first are looked up under the
+    broker's names for the config (``retention.ms`` is ``log.retention.ms``, ``log.retention.minutes``, ...).
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class KafkaConfigSchema:
         self._synonyms: Mapping[str, Sequence[Synonym]] = {} if topic_synonyms is None else topic_synonyms
 
     def is_splittable(self, resource_type: int, name: str) -> bool:
-        """Whether the value is a list, to which one can append.
+        """Whether the value is a list, which supports APPEND and SUBTRACT.
 
-        The lists of a client metrics subscription are not: Kafka's controller has no definitions of these settings, and
-        an APPEND that only one of two controllers accepts helps nobody.
+        The lists of a client metrics subscription do not: Kafka's controller has no definitions of these configs, and
+        both controllers should accept the same requests.
         """
         if resource_type == ConfigResourceType.CLIENT_METRICS:
             return False
@@ -67,7 +67,7 @@ class KafkaConfigSchema:
         return key is not None and key.type is Type.LIST
 
     def is_sensitive(self, resource_type: int, name: str) -> bool:
-        """Whether the value must not be shown. What nobody has defined may be somebody's password."""
+        """Whether the value must not be shown. An undefined config may be a password, so it is sensitive."""
         key = self._keys.get(resource_type, {}).get(name)
         return key is None or key.type.is_sensitive
 
@@ -76,7 +76,7 @@ class KafkaConfigSchema:
         return None if key is None or not key.has_default else _text(key.default, key.type)
 
     def topic_config_names(self, given: Collection[str]) -> Iterable[str]:
-        """The settings that are told of a topic: internal ones only if they were given."""
+        """Returns the configs to report for a topic: internal ones only if they were given."""
         keys = self._keys.get(ConfigResourceType.TOPIC, {}).values()
         return (key.name for key in keys if not key.internal or key.name in given)
 
@@ -88,7 +88,7 @@ class KafkaConfigSchema:
         node: Mapping[str, str],
         topic: Mapping[str, str],
     ) -> ConfigEntry:
-        """The value in force for a topic; a KeyError if topics have no such setting."""
+        """Returns the effective value for a topic; KeyError if there is no such topic config."""
         key = self._keys[ConfigResourceType.TOPIC][name]
         sensitive = key.type.is_sensitive
         if name in topic:
@@ -110,7 +110,7 @@ class KafkaConfigSchema:
 
 
 def _text(value: object, kind: Type) -> str | None:
-    """The real text, even of a password: what is shown to whom is decided later."""
+    """Returns the actual text, even of a password: redaction happens later."""
     if isinstance(value, str):
         return value
     return value.value if isinstance(value, Password) else convert_to_string(value, kind)
@@ -142,9 +142,9 @@ ELECTION_CONFIGS = (
         "Whether a replica outside the ISR may become leader when no other is available.",
     )
 )
-"""The two settings of a topic that the controller acts upon itself."""
+"""The two topic configs that the controller itself uses."""
 
 ELECTION_SCHEMA = KafkaConfigSchema(
     {ConfigResourceType.TOPIC: ELECTION_CONFIGS}, {name: (_SameName(name),) for name in ELECTION_CONFIGS.keys}
 )
-"""A schema of just those, for where the settings of logs are of no interest."""
+"""A schema of only those two, for uses that need no log configs."""

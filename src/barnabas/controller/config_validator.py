@@ -1,4 +1,4 @@
-"""Whether a resource may be configured, and like this."""
+"""Validates the configs of a resource."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ Settings = Mapping[str, str]
 
 
 class ConfigurationValidator(Protocol):
-    """The rules that cannot be switched off; a policy of the operator comes on top."""
+    """The fixed rules; the operator's policy applies in addition."""
 
     def validate_resource(self, resource: ConfigResource) -> None:
-        """Raises if there can be no such resource."""
+        """Raises if the resource is invalid."""
         ...
 
     def validate(self, resource: ConfigResource, settings: Settings, existing: Settings) -> None:
-        """Raises if the resource cannot have these settings, all of them, in place of the existing ones."""
+        """Raises if the resource cannot have exactly these settings in place of the existing ones."""
         ...
 
 
 class ControllerConfigurationValidator:
-    """Names are checked here; values by those who know them: topics' by the log, groups' by the coordinator.
+    """Checks names. The owners of the configs check values: the log for topics, the coordinator for groups.
 
-    Loggers of a broker are not configured through the controller at all: the broker does that by itself, and nothing of
-    it is stored.
+    Broker loggers are not configured through the controller: the broker changes them itself, and nothing is stored.
     """
 
     def __init__(

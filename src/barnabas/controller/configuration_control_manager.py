@@ -1,4 +1,4 @@
-"""Dynamic configuration: what has been set for topics, brokers, groups and metrics subscriptions at run time."""
+"""Dynamic configs of topics, brokers, groups and metrics subscriptions."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ MAX_VALUE_LENGTH = 32_767
 DEFAULT_NODE = ConfigResource.broker()
 
 AlterConfigPolicy = Callable[[ConfigResource, Mapping[str, str | None]], None]
-"""The operator's own rules: called with the keys that change, raises PolicyViolationError to forbid it."""
+"""The operator's own rules: called with the changed keys, raises PolicyViolationError to refuse the change."""
 
 _COMMA = re.compile(r"\s*,\s*")
 
 
 class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does to a key."""
+    """Operations of IncrementalAlterConfigs on a key."""
 
     SET = 0
     DELETE = 1
@@ -56,14 +56,13 @@ _T = TypeVar("_T")
 
 
 class ConfigurationControlManager:
-    """Settings by resource, and the rules for changing them.
+    """Holds the dynamic configs by resource, and the rules for changing them.
 
-    The keys of one resource change together or not at all; resources of one request succeed or fail each by itself.
+    The keys of one resource change atomically. Each resource of a request succeeds or fails by itself.
 
-    ``min.insync.replicas`` has rules of its own while eligible leader replicas are on (KIP-966). Which replicas are
-    sure to have every committed record depends on how many had to have it, so that number must be the same in the eyes
-    of all: there has to be a cluster-wide value, no broker may have another, and whenever it changes, what was known
-    about eligible leaders is void.
+    While eligible leader replicas are enabled (KIP-966), ``min.insync.replicas`` has rules of its own. The number
+    determines which replicas are sure to have every committed record, so all nodes must see the same value: there must
+    be a cluster-wide value, no broker may override it, and each change of it clears the ELRs.
     """
 
     def __init__(
@@ -146,7 +145,7 @@ class ConfigurationControlManager:
     def update_features(
         self, updates: Iterable[FeatureUpdateKey], *, request_version: int, validate_only: bool, claimed_epoch: int
     ) -> ControllerResult[ApiError | None]:
-        """Feature levels, with the settings that must accompany them when eligible leader replicas are turned on."""
+        """Updates feature levels; if that enables eligible leader replicas, adds the configs they require."""
         updates = list(updates)
         result = self._features.update_features(
             updates, request_version=request_version, validate_only=validate_only, claimed_epoch=claimed_epoch
@@ -164,7 +163,7 @@ class ConfigurationControlManager:
         operations: Mapping[str, tuple[ConfigOperation, str | None]],
         newly_created: bool,
     ) -> list[ApiMessageAndVersion]:
-        """The records that carry out some operations; raises if they are not allowed."""
+        """Returns the records for the operations; raises if they are not allowed."""
         current = self.settings(resource)
         changes: dict[str, str | None] = {}
         for name, (operation, value) in operations.items():
@@ -175,8 +174,8 @@ class ConfigurationControlManager:
             elif operation is not ConfigOperation.SET:
                 after = self._edit_list(resource, name, before, operation, value or "")
             if after != before or resource.type == ConfigResourceType.BROKER:
-                # A broker's setting is written even if it stays the same: a key store, say, may have new contents under
-                # its old name, and the record makes the broker read it again (KAFKA-14136).
+                # A broker's config is written even if unchanged: a key store, for example, may have new contents under
+                # the same file name, and the record makes the broker reload it (KAFKA-14136).
                 changes[name] = after
         self._check(resource, changes, implicitly_deleted=(), newly_created=newly_created)
         return self._records(resource, changes)
@@ -199,7 +198,7 @@ class ConfigurationControlManager:
     def _replace_config(
         self, resource: ConfigResource, configs: Iterable[alter_configs.AlterableConfig]
     ) -> list[ApiMessageAndVersion]:
-        """The legacy form: what is not mentioned goes back to its default."""
+        """Applies a legacy AlterConfigs: a key that is not in the request returns to its default."""
         wanted: dict[str, str] = {}
         for config in configs:
             if config.name in wanted:
@@ -243,8 +242,7 @@ class ConfigurationControlManager:
         if not newly_created:
             self._check_exists(resource)
         if self._policy is not None:
-            # Keys that only fall away because a legacy request did not mention them are not the policy's business
-            # (KAFKA-14195).
+            # The policy does not see keys that are deleted only because a legacy request omits them (KAFKA-14195).
             self._policy(resource, dict(changes))
 
     def _check_special_rules(
@@ -301,7 +299,7 @@ class ConfigurationControlManager:
         return cleared
 
     def elr_safety_records(self) -> list[ApiMessageAndVersion]:
-        """What makes ``min.insync.replicas`` unambiguous; nothing if it is."""
+        """Returns the records that make ``min.insync.replicas`` unambiguous; none if it already is."""
         records = []
         if MIN_IN_SYNC_REPLICAS not in self.settings(DEFAULT_NODE):
             records += self._records(DEFAULT_NODE, {MIN_IN_SYNC_REPLICAS: str(self.static_min_insync_replicas())})
@@ -321,18 +319,18 @@ class ConfigurationControlManager:
     # -- reading
 
     def settings(self, resource: ConfigResource) -> Mapping[str, str]:
-        """What is set for a resource now, committed or not."""
+        """Returns the current configs of a resource, committed or not."""
         found = self._configs.get(resource)
         return _NOTHING if found is None else found.present
 
     def describe(self, resource: ConfigResource, epoch: int) -> dict[str, str]:
-        """What was set for a resource at an offset; raises if there can be no such resource."""
+        """Returns the configs of a resource at an offset; raises if the resource is invalid."""
         self._validator.validate_resource(resource)
         found = self._configs.get(resource, epoch)
         return {} if found is None else dict(found.items_at(epoch))
 
     def resources(self, epoch: int) -> list[ConfigResource]:
-        """The resources that had any settings at an offset."""
+        """Returns the resources that had configs at an offset."""
         return [resource for resource, _ in self._configs.items_at(epoch)]
 
     def topic_config(self, topic: str, name: str) -> ConfigEntry:
@@ -352,9 +350,9 @@ class ConfigurationControlManager:
         return value is not None and value.lower() == "true"
 
     def effective_topic_configs(self, creation_configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """All settings of a topic that is being created, sorted by name, as CreateTopics reports them.
+        """Returns all configs of a topic that is being created, sorted by name, as CreateTopics reports them.
 
-        Most topics are created without settings of their own, and all of those look the same.
+        Most topics are created without configs of their own; they share one cached result.
         """
         cluster, node = self.settings(DEFAULT_NODE), self.settings(self._node)
         if creation_configs:
@@ -418,7 +416,7 @@ _R = TypeVar("_R", bound=_ResourceEntry)
 
 
 def _by_resource(resources: Iterable[_R]) -> list[tuple[ConfigResource, list[_R]]]:
-    """The entries of a request by the resource they are for, in the order of the request."""
+    """Groups the entries of a request by resource, in the order of the request."""
     found: dict[ConfigResource, list[_R]] = {}
     for entry in resources:
         found.setdefault(ConfigResource(entry.resource_type, entry.resource_name), []).append(entry)

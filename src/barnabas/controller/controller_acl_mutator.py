@@ -1,4 +1,4 @@
-"""The `AclMutator` of a cluster: has the controller write changes of ACLs to the metadata log."""
+"""The `AclMutator` of a cluster: the controller writes ACL changes to the metadata log."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 class ControllerAclMutator:
-    """Has the controller write them, for an authorizer that learns its ACLs from the metadata.
+    """Writes ACL changes through the controller, for an authorizer that learns its ACLs from the metadata.
 
-    It goes round in a circle: the handler of CreateAcls asks the authorizer, that asks this, and this the controller;
-    what that writes comes back to the authorizer, and to those of all other nodes, with the next image.
+    The path of a change is a circle: the handler of CreateAcls calls the authorizer, which calls this mutator, which
+    calls the controller. The next metadata image brings the records to the authorizers of all nodes.
     """
 
     __slots__ = ("_controller",)

@@ -1,4 +1,4 @@
-"""What a controller says that it can do (R03)."""
+"""ApiVersions of a controller (R03)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from barnabas.protocol.versions import VersionRange
 from barnabas.server.api_version_manager import ApiVersionManager
 
 FIRST_WITH_LEVEL_0 = 4
-"""Of ApiVersions: clients before it take a feature that can be at level 0 for a mistake, and give up (KAFKA-17011)."""
+"""First ApiVersions version whose clients accept a feature with minimum level 0; older ones fail (KAFKA-17011)."""
 
 
 class ControllerApiVersionManager(ApiVersionManager):
     """The APIs that have a handler on this controller, and the features of the cluster.
 
-    Who asks is a broker that connects, or a tool that talks to the controllers directly. Unlike a broker's, the answer
-    is narrowed by nobody: a controller forwards nothing.
+    The clients are connecting brokers and tools that talk to the controllers directly. Unlike a broker's response, this
+    one is not intersected with another node's versions: a controller forwards nothing.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ControllerApiVersionManager(ApiVersionManager):
         ]
 
     def api_versions_response(self, throttle_time_ms: int, version: int) -> ApiVersionsResponse:
-        """The answer to somebody who asks in this version."""
+        """Returns the response to an ApiVersions request of this version."""
         features = self._features()
         return ApiVersionsResponse(
             api_keys=self._apis,

@@ -1,15 +1,15 @@
-"""The controller's dispatcher: what the listeners of a controller serve (R10).
+"""The request dispatcher of a controller's listeners (R10).
 
-A broker and a controller serve different things, on different listeners, even if they are one process. Clients talk to
-brokers. What changes the cluster, a broker forwards, and it gets here in an Envelope; what nodes have to tell the
-controller, and the tools that are pointed at it (``--bootstrap-controller``), come here directly.
+A broker and a controller serve different APIs on different listeners, even in one process. Clients talk to brokers. A
+broker forwards requests that change the cluster, in an Envelope. Requests of nodes to the controller, and of tools
+pointed at it (``--bootstrap-controller``), arrive directly.
 
     listener CONTROLLER --> SocketServer --> DataPlane --> ControllerApis --> QuorumController
                                                              |      ^
-                                                             Envelope: the request inside, once more
+                                                             Envelope: dispatches the inner request
 
-What is not implemented is not in the table, and what is not in the table is not advertised. So far that is replication
-of the metadata log between several controllers (Fetch, Vote and the like), and delegation tokens.
+An API that is not implemented is not in the table, and an API that is not in the table is not advertised. Missing so
+far: replication of the metadata log between controllers (Fetch, Vote and the like), and delegation tokens.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ INLINE_APIS: Final = frozenset(
         ApiKey.ALLOCATE_PRODUCER_IDS,
     }
 )
-"""What a network thread may handle itself: it only puts something into the controller's queue."""
+"""APIs that run inline on a network thread: they only add an event to the controller's queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerApisConfig:
-    """The settings that matter to the handlers, with Kafka's defaults."""
+    """The settings of the handlers, with Kafka's defaults."""
 
     delete_topic_enable: bool = True
     """``delete.topic.enable``"""
@@ -67,19 +67,19 @@ class ControllerApisConfig:
 
 @dataclass(frozen=True, slots=True)
 class ControllerApisPlugins:
-    """What others know or can do. What is not given is not served, or has no limit."""
+    """Dependencies of the handlers. Without a plugin its API is not served, or has no limit."""
 
     describe_quorum: DescribeQuorum | None = None
     """The Raft client's `describe_quorum`."""
     describe_configs: DescribeConfigs | None = None
-    """The results of a DescribeConfigs request, authorized."""
+    """Returns the authorized results of a DescribeConfigs request."""
     alter_loggers: AlterLoggers | None = None
-    """The log levels of this node."""
+    """Changes the log levels of this node."""
     new_mutation_quota: NewMutationQuota = no_mutation_quota
 
 
 class ControllerApis(ApiDispatcher):
-    """A dispatcher that knows what it serves. Made by :func:`make_controller_apis`."""
+    """A dispatcher with the versions that it advertises. Made by :func:`make_controller_apis`."""
 
     def __init__(
         self,
@@ -104,10 +104,10 @@ def make_controller_apis(
     *,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ControllerApis:
-    """Puts the handlers together.
+    """Builds the dispatcher with all handlers.
 
-    `cache` has the metadata as this controller has published it; `leader_id` is who leads the metadata log, None while
-    nobody does.
+    `cache` holds the metadata that this controller has published; `leader_id` returns the leader of the metadata log,
+    None if there is none.
     """
     config = ControllerApisConfig() if config is None else config
     plugins = ControllerApisPlugins() if plugins is None else plugins
@@ -144,7 +144,7 @@ def _families(
     cache: MetadataCache,
     leader_id: Callable[[], int | None],
 ) -> list[FamilyOnDemand]:
-    """What a controller can be up without. What a node needs to join the cluster is not among it."""
+    """Returns the handlers that load on first use: all but the APIs that a node needs to join the cluster."""
 
     def topics() -> object:
         from barnabas.controller.handlers.topics import TopicsHandler

@@ -1,4 +1,4 @@
-"""Delegation tokens in the metadata log: kept, so that a log which has some can be followed."""
+"""Delegation tokens in the metadata log: kept, so that a log that contains some can be replayed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class DelegationTokenControlManager:
-    """Tokens by id, as their last record has them. This controller follows them but issues none itself."""
+    """Holds the last record of each token by id. This controller replays tokens but issues none."""
 
     def __init__(self, registry: SnapshotRegistry) -> None:
         self._tokens: TimelineHashMap[str, DelegationTokenRecord] = TimelineHashMap(registry)

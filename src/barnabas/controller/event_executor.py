@@ -28,9 +28,9 @@ T = TypeVar("T")
 class ControllerEventExecutor:
     """Owns the event queue and the purgatory of responses that wait for a commit.
 
-    - A *write* makes records from the newest state. Its records are appended and replayed at once; its future completes
-      when the last of them is committed.
-    - A *read* looks at committed state; its future completes at once.
+    - A *write* generates records from the newest state. The records are appended and replayed at once; the future
+      completes when the last of them is committed.
+    - A *read* uses committed state; its future completes at once.
     - An *internal event* is neither: a commit or a leader change that Raft reports.
 
     Any thread may call the methods of the first section. Everything else runs on the event thread.
@@ -84,7 +84,7 @@ class ControllerEventExecutor:
         *,
         only_when_active: bool = True,
     ) -> Future[T]:
-        """`reader` is called with the last stable offset."""
+        """Adds a read; `reader` is called with the last stable offset."""
 
         def read() -> T:
             if only_when_active and not self._leadership.is_active:
@@ -125,10 +125,10 @@ class ControllerEventExecutor:
         log.debug("%s took %d us", name, elapsed_ns // 1000)
 
     def event_failed(self, name: str, started_ns: int | None, error: Exception) -> Exception:
-        """Reacts to an error of an event, and returns the error for its caller.
+        """Handles an error of an event, and returns the error for its caller.
 
-        An ApiError is a response like any other. NotLeaderError ends the leadership. So does an unexpected error:
-        another controller may not have the problem, and this one starts again from the committed state.
+        An ApiError is a normal response. NotLeaderError ends the leadership. So does an unexpected error: another
+        controller may not have the problem, and this one restarts from the committed state.
         """
         if isinstance(error, EventQueueClosedError):
             return KafkaTimeoutError("The controller is shutting down.")
@@ -230,10 +230,10 @@ class ControllerEvent(Generic[T]):
 
 
 class ControllerWriteEvent(Generic[T]):
-    """Makes records from the newest state, has them appended, and completes its future when they are committed.
+    """Generates records from the newest state, appends them, and completes its future when they are committed.
 
     ``on_appended`` is called inside the event with the offset of the last record, or of the last record before it if
-    the operation wrote none. A task of the clock has no ``created_ns``: its wait says nothing about the queue.
+    the operation wrote none. A periodic task has no ``created_ns``: its delay is not queue time.
     """
 
     __slots__ = ("_created_ns", "_executor", "_operation", "_started_ns", "future", "name", "on_appended", "response")
@@ -277,7 +277,7 @@ class ControllerWriteEvent(Generic[T]):
 
 
 def new_future() -> Future[T]:
-    """Returns a future that cannot be cancelled: the event behind it is in the queue and will run."""
+    """Returns a future that cannot be cancelled: its event is in the queue and will run."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
     return future

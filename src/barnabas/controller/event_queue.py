@@ -1,16 +1,15 @@
-"""One thread, and the queue of what it is to do.
+"""The controller's event queue and the one thread that runs its events.
 
-All of the controller's state is touched by one thread only; everybody else puts an *event* in this queue and waits for
-its result. That is what makes a program with dozens of operations, and a leadership that can vanish between any two of
-them, free of locks.
+Only one thread accesses the controller's state; other threads add an *event* to this queue and wait for its result.
+So the controller needs no locks, despite dozens of operations and a leadership that can be lost between any two.
 
-An event gets in by one of three ways:
+There are three ways to add an event:
 
-- *appended*, with a deadline or without: run in order. An event that is still waiting at its deadline is not run; it is
-  told that it timed out, because whoever asked has given up.
-- *prepended*: run next. The controller uses it once per leadership, for the event that completes it.
-- *deferred* to a time, under a tag: run when that comes, before what is queued. Scheduling a tag again replaces its
-  event, and the *earlier* of the two times counts if the caller wants it so. Periodic work lives on this.
+- *appended*, with or without a deadline: run in order. An event that is still queued at its deadline is not run; it
+  fails with a timeout, because its caller has given up.
+- *prepended*: run next. The controller uses it once per leadership, for the event that completes the activation.
+- *deferred* to a time, under a tag: run at that time, before queued events. Scheduling a tag again replaces its event;
+  optionally the *earlier* of the two times is kept. Periodic tasks use this.
 
 A test has no thread: it calls :meth:`KafkaEventQueue.run_until_idle` and moves the clock.
 """
@@ -33,25 +32,25 @@ from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, e
 log = LimitedLogger(logging.getLogger(__name__))
 
 FEW_STALE = 64
-"""So many deadlines of events that are done may stay in the heap before anybody looks how many there are."""
+"""How many deadlines of finished events the heap may hold before it is considered for a rebuild."""
 
 
 class EventQueueClosedError(BarnabasError):
-    """The event came too late: the queue is shutting down."""
+    """The event was not run because the queue is shutting down."""
 
 
 class Event(Protocol):
-    """Something for the queue's thread to do."""
+    """An operation for the queue's thread."""
 
     def run(self) -> None: ...
 
     def handle_exception(self, error: Exception) -> None:
-        """Called instead of :meth:`run`, or after it failed: timed out, queue closed, or what `run` has raised."""
+        """Called instead of :meth:`run` (timed out, queue closed), or with the exception that `run` raised."""
         ...
 
 
 class _Entry:
-    """An event in the queue. `done` marks one that was cancelled or taken out while something still refers to it."""
+    """An event in the queue. `done` marks an event that was cancelled or taken out but is still referenced."""
 
     __slots__ = ("deadline_ns", "deferred", "done", "event", "tag")
 
@@ -64,9 +63,9 @@ class _Entry:
 
 
 class KafkaEventQueue:
-    """See the module. Any thread may add events; one thread, or one test, runs them.
+    """The queue described in the module. Any thread may add events; one thread, or one test, runs them.
 
-    A :class:`FatalExitError` that an event raises ends the thread and, through `exit_procedure`, the process.
+    If an event raises :class:`FatalExitError`, the thread ends and `exit_procedure` ends the process.
     """
 
     def __init__(self, name: str, clock: Clock = SYSTEM_CLOCK, exit_procedure: ExitProcedure = exit_process) -> None:
@@ -74,10 +73,10 @@ class KafkaEventQueue:
         self._clock = clock
         self._exit_procedure = exit_procedure
         self._changed = threading.Condition()
-        """Guards the fields below. Events run without it; inside it only the clock's own lock is taken."""
+        """Guards the fields below. Events run without it; only the clock's own lock is taken inside it."""
         self._queue: deque[_Entry] = deque()
         self._deadlines: list[tuple[int, int, _Entry]] = []
-        """A heap by time, then by order of arrival. Entries that are `done` are skipped when they come up."""
+        """A heap by time, then by order of arrival. Entries that are `done` are skipped at the top."""
         self._stale = 0
         """How many entries of the heap are `done`."""
         self._arrivals = count()
@@ -95,9 +94,9 @@ class KafkaEventQueue:
         self._enqueue(_Entry(event, None, deferred=False, tag=None), at_front=True)
 
     def schedule_deferred(self, tag: str, time_ns: int, event: Event, *, earliest: bool = False) -> None:
-        """Runs the event at a time of the steady clock, in place of any that is scheduled under the same tag.
+        """Runs the event at a time of the steady clock; replaces any event scheduled under the same tag.
 
-        With `earliest` the time of the one replaced is kept if that is sooner.
+        With `earliest`, the time of the replaced event is kept if it is sooner.
         """
         self._enqueue(_Entry(event, time_ns, deferred=True, tag=tag), at_front=False, earliest=earliest)
 
@@ -133,10 +132,10 @@ class KafkaEventQueue:
         return entry
 
     def _note_stale(self, entry: _Entry) -> None:
-        """Counts an entry that is done but still in the heap, and rebuilds the heap when most of them are.
+        """Counts a finished entry that is still in the heap; rebuilds the heap when most entries are finished.
 
-        A client chooses the deadline of its request, up to 24 days ahead. Without this the request would stay in memory
-        for that long.
+        A client chooses the deadline of its request, up to 24 days ahead. Without the rebuild the request would stay in
+        memory for that long.
         """
         if entry.deadline_ns is None:
             return
@@ -147,14 +146,14 @@ class KafkaEventQueue:
             self._stale = 0
 
     def __len__(self) -> int:
-        """How many events wait, deferred ones included."""
+        """Returns the number of waiting events, including deferred ones."""
         with self._changed:
             return self._size
 
     # -- running
 
     def run_once(self) -> bool:
-        """Runs one event that is due; False if there is none."""
+        """Runs one event that is due; returns False if there is none."""
         with self._changed:
             taken = self._take(self._clock.nanoseconds())
         if taken is None:
@@ -163,20 +162,20 @@ class KafkaEventQueue:
         return True
 
     def run_until_idle(self) -> int:
-        """Runs what is due, including what the events add, until nothing is; returns how many events that were."""
+        """Runs due events, including those that events add, until none is left; returns how many ran."""
         ran = 0
         while self.run_once():
             ran += 1
         return ran
 
     def next_deadline_ns(self) -> int | None:
-        """When something is due by time: a deferred event, or the deadline of one that waits."""
+        """Returns the next time in the heap: that of a deferred event, or the deadline of a queued one."""
         with self._changed:
             self._skip_done()
             return self._deadlines[0][0] if self._deadlines else None
 
     def _take(self, now_ns: int) -> tuple[_Entry, Exception | None] | None:
-        """The next entry and what to tell it instead of running it, if anything. Called with the lock held."""
+        """Takes the next entry, with an error if it must fail instead of run. The lock must be held."""
         self._skip_done()
         if self._deadlines:
             time_ns, _, entry = self._deadlines[0]
@@ -197,7 +196,7 @@ class KafkaEventQueue:
         return None
 
     def _taken(self, entry: _Entry) -> _Entry:
-        entry.done = True  # its other reference, in the heap or in the queue, is skipped from now on
+        entry.done = True  # the other reference, in the heap or the queue, is skipped
         self._size -= 1
         if entry.tag is not None:
             self._tags.pop(entry.tag, None)
@@ -219,7 +218,7 @@ class KafkaEventQueue:
 
     def _complete(self, entry: _Entry, error: Exception) -> None:
         if isinstance(error, ApiError):
-            # Nobody looks at where it was raised, and the frames there would keep the whole request alive.
+            # The traceback is not used, and its frames would keep the whole request alive.
             error.__traceback__ = None
         try:
             entry.event.handle_exception(error)
@@ -256,7 +255,7 @@ class KafkaEventQueue:
                 return
 
     def begin_shutdown(self, source: str) -> None:
-        """Takes no more events. Deferred ones and those with a deadline are refused, the rest still runs."""
+        """Stops accepting events. Deferred events and those with a deadline are refused; the others still run."""
         with self._changed:
             if self._shutting_down:
                 return
@@ -265,7 +264,7 @@ class KafkaEventQueue:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Shuts down and waits for the thread; without one, runs what is left here and now."""
+        """Shuts down and waits for the thread; without a thread, runs the remaining events now."""
         self.begin_shutdown("close")
         if self._thread is None:
             self.run_until_idle()

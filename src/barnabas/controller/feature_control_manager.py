@@ -1,4 +1,4 @@
-"""Which features the cluster has switched on, and to which level (KIP-584, KIP-1022)."""
+"""Finalized features of the cluster and their levels (KIP-584, KIP-1022)."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ log = LimitedLogger(logging.getLogger(__name__))
 
 
 class UpgradeType(IntEnum):
-    """In which direction a level may move."""
+    """The direction in which a level may change."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
-    """Down, if nothing is lost by it."""
+    """Lower the level, if nothing is lost."""
     UNSAFE_DOWNGRADE = 3
-    """Down, whatever is lost."""
+    """Lower the level, even if data is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalizedControllerFeatures:
-    """The levels in force as of an offset of the metadata log, ``metadata.version`` among them."""
+    """The finalized levels as of an offset of the metadata log, including ``metadata.version``."""
 
     levels: Mapping[str, int]
     epoch: int
 
 
 class ClusterFeatureSupport(Protocol):
-    """What the registered nodes can do."""
+    """The feature ranges that the registered nodes support."""
 
     def broker_supported(self) -> Iterable[tuple[int, Mapping[str, VersionRange]]]: ...
 
@@ -53,7 +53,7 @@ class ClusterFeatureSupport(Protocol):
 
 
 class KRaftVersionAccessor(Protocol):
-    """Raft's own feature, which is a control record of Raft's instead of a record of the metadata."""
+    """Access to ``kraft.version``, which Raft keeps in a control record instead of a metadata record."""
 
     @property
     def kraft_version(self) -> int: ...
@@ -62,13 +62,13 @@ class KRaftVersionAccessor(Protocol):
 
 
 class FeatureControlManager:
-    """The levels in force, and the rules for moving them.
+    """Holds the finalized levels, and the rules for changing them.
 
-    A level can be set when every registered broker and every controller of the quorum has said that it can run it. A
-    request that names several features changes all of them or none.
+    A level can be set if every registered broker and every controller of the quorum supports it. A request with several
+    features changes all of them or none.
 
-    ``metadata.version`` is special: it decides how everything else is written. It cannot go down across a level that
-    introduced new kinds of records, as those may be in the log already.
+    ``metadata.version`` is special: it determines the format of all other records. It cannot be lowered past a level
+    that introduced new kinds of records, because the log may already contain them.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class FeatureControlManager:
     # -- what is in force
 
     def metadata_version_at(self, epoch: int) -> MetadataVersion | None:
-        """The version as of an offset; None where the log is empty."""
+        """Returns the version as of an offset; None if the log is empty there."""
         return self._metadata_version.get(epoch)
 
     @property
@@ -116,9 +116,9 @@ class FeatureControlManager:
     def update_features(
         self, updates: Iterable[FeatureUpdateKey], *, request_version: int, validate_only: bool, claimed_epoch: int
     ) -> ControllerResult[ApiError | None]:
-        """The records for all updates, or the error of the first that is refused.
+        """Returns the records for all updates, or the error of the first that is refused.
 
-        Of several updates of one feature the last one counts, as in Kafka.
+        If a feature is updated more than once, the last update counts, as in Kafka.
         """
         records: list[ApiMessageAndVersion] = []
         wanted = {update.feature: update for update in updates}
@@ -243,7 +243,7 @@ class FeatureControlManager:
                 return []
             raise self._invalid(KRAFT_VERSION.name, level, "This feature cannot be downgraded.")
         self._kraft_version.upgrade_kraft_version(claimed_epoch, level, validate_only)
-        # The change itself is Raft's. This record is there to have an offset to wait for.
+        # Raft makes the change. This record only provides an offset to wait for.
         return [ApiMessageAndVersion(NoOpRecord(), 0)]
 
     def _invalid(self, name: str, level: int, why: str) -> InvalidUpdateVersionError:

@@ -1,4 +1,4 @@
-"""AlterPartition: a leader asks for another set of in-sync replicas."""
+"""AlterPartition: a leader proposes a new ISR."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SKIP_EPOCH_CHECK = -1
-"""As the epoch of a proposed member: it is not known."""
+"""The epoch of a proposed ISR member whose epoch is unknown."""
 FIRST_VERSION_WITH_EPOCHS = 3
 
 
 class IsrChanges:
-    """Decides about proposals of leaders.
+    """Accepts or refuses ISR proposals of leaders.
 
-    A proposal is made with the leader's picture of the partition, which may be old, or newer than this controller's if
-    another one has taken over meanwhile. The epochs tell:
+    A proposal is based on the leader's view of the partition. It may be outdated, or newer than this controller's view
+    if another controller has taken over. The epochs decide:
 
     ============================== =========================================== =========================
-    in the request                 meaning                                     answer
+    in the request                 meaning                                     response
     ============================== =========================================== =========================
-    an epoch higher than ours      somebody else is controller now             NOT_CONTROLLER
+    an epoch higher than ours      another node is the controller now          NOT_CONTROLLER
     a lower leader epoch           there has been an election since            FENCED_LEADER_EPOCH
-    a lower partition epoch        there has been some change since            INVALID_UPDATE_VERSION
-    a member that is fenced,       it must not be counted on                   INELIGIBLE_REPLICA
-    leaving, or of another life
+    a lower partition epoch        the partition has changed since             INVALID_UPDATE_VERSION
+    a member that is fenced,       it cannot be in the ISR                     INELIGIBLE_REPLICA
+    shutting down, or restarted
     ============================== =========================================== =========================
     """
 
@@ -103,8 +103,8 @@ class IsrChanges:
             assert isinstance(change, PartitionChangeRecord)
             partition = partition.merge(change)
             if change.leader not in (sender, NO_LEADER_CHANGE):
-                # The new ISR completed a reassignment, and the sender is not among the replicas that remain. It is told
-                # with an error although the change is made: it must get new metadata before it does anything else.
+                # The new ISR completed a reassignment that removes the sender. The sender gets an error although the
+                # change is made: it must fetch new metadata before it does anything else.
                 log.info(
                     "Broker %d lost the leadership of %s-%d by its own change", sender, topic.name, data.partition_index
                 )
@@ -122,7 +122,7 @@ class IsrChanges:
     def _objection(
         self, sender: int, partition: PartitionRegistration, data: RequestPartitionData, members: list[BrokerState]
     ) -> tuple[Errors, str]:
-        """What speaks against a proposal: an error and an explanation for the log."""
+        """Checks a proposal: returns an error code and an explanation for the log."""
         if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
             return Errors.NOT_CONTROLLER, "it has later epochs than this controller"
         if data.leader_epoch < partition.leader_epoch:
@@ -149,7 +149,7 @@ class IsrChanges:
         return Errors.NONE, ""
 
     def _ineligible(self, member: BrokerState) -> str | None:
-        """Why a replica cannot be in the ISR, None if it can."""
+        """Returns why a replica cannot be in the ISR, None if it can."""
         broker = self._cluster.broker(member.broker_id)
         if broker is None:
             return f"broker {member.broker_id} is not registered"

@@ -1,4 +1,4 @@
-"""Elections of partition leaders: on request, by the clock, and because a broker comes or goes."""
+"""Elections of partition leaders: on request, periodically, and when the state of a broker changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_ELECTIONS_PER_IMBALANCE = 1_000
-"""What a periodic task may do in one go; it comes back for the rest."""
+"""The limit for one run of a periodic task; the next run does the rest."""
 
 
 class ElectionType(IntEnum):
@@ -36,7 +36,7 @@ class ElectionType(IntEnum):
 
 
 class LeaderElections:
-    """Finds leaders."""
+    """Elects partition leaders."""
 
     def __init__(
         self, replication: ReplicationControlManager, max_elections_per_run: int = MAX_ELECTIONS_PER_IMBALANCE
@@ -63,7 +63,7 @@ class LeaderElections:
                     if (result := self._elect_one(topic.name, number, election_type, records)).error_code
                     != ElectionNotNeededError.code
                 ]
-                # Every topic is in the response, also one without a partition to report, as in Kafka.
+                # The response has every topic, even one without a partition to report, as in Kafka.
                 response.replica_election_results.append(
                     ReplicaElectionResult(topic=topic.name, partition_result=results)
                 )
@@ -107,7 +107,7 @@ class LeaderElections:
     # -- by the clock
 
     def balance_partition_leaders(self) -> ControllerResult[bool]:
-        """Gives leadership back to preferred replicas that have recovered; True if there may be more to do."""
+        """Returns leadership to preferred replicas that have recovered; True if there may be more to do."""
         records: list[ApiMessageAndVersion] = []
         for key in self._replication.imbalanced:
             if len(records) >= self._max_elections_per_run:
@@ -122,7 +122,7 @@ class LeaderElections:
         return ControllerResult.of(records, len(records) >= self._max_elections_per_run)
 
     def elect_unclean_leaders(self) -> ControllerResult[bool]:
-        """Elects whoever is alive where nobody leads and the topic permits it; True if there may be more to do."""
+        """Elects any live replica for leaderless partitions whose topic permits it; True if there may be more to do."""
         records: list[ApiMessageAndVersion] = []
         for key in self._replication.leaders.of(NO_LEADER):
             if len(records) >= self._max_elections_per_run:
@@ -147,11 +147,11 @@ class LeaderElections:
         add: int = NO_LEADER,
         unclean_shutdown: int = NO_LEADER,
     ) -> list[ApiMessageAndVersion]:
-        """What becomes of some partitions when a broker changes its state.
+        """Returns the records for partitions affected by a state change of a broker.
 
-        ``remove`` is a broker that leaves the ISR and may not lead from now on; ``add`` one that may; for both, the
-        registration does not say so yet, as the record that changes it is written together with these.
-        ``unclean_shutdown`` is one that has crashed: it is not even eligible any more.
+        ``remove`` is a broker that leaves the ISR and may no longer lead; ``add`` is one that now may. The registration
+        does not show either yet, because its record is written together with these.
+        ``unclean_shutdown`` is a broker that has crashed: it also loses its ELR membership.
         """
         is_active = self._replication.cluster.is_active
 

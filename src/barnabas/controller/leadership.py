@@ -31,7 +31,7 @@ class ControllerLeadership:
         on_claim: Callable[[int], None],
         on_renounce: Callable[[NotControllerError], None],
     ) -> None:
-        """`on_claim` gets the first offset to write, `on_renounce` the error for requests that are pending."""
+        """`on_claim` gets the first offset to write, `on_renounce` the error for pending requests."""
         self._node_id = node_id
         self._raft = raft
         self._metrics = metrics
@@ -65,7 +65,7 @@ class ControllerLeadership:
         self._on_claim(next_write_offset)
 
     def renounce(self) -> None:
-        """Makes this controller a standby. A failure in here ends the process: the state would be undefined."""
+        """Makes this controller a standby. A failure here ends the process: the state would be undefined."""
         epoch, self.epoch = self.epoch, INACTIVE
         try:
             if self._raft.leader_and_epoch == (self._node_id, epoch):

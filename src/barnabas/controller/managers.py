@@ -1,4 +1,4 @@
-"""The parts of a controller and how they are joined."""
+"""The managers of a controller and their wiring."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from barnabas.raft.client import ApiMessageAndVersion
 class ControllerManagers:
     """All state of a controller, and the operations on it; no thread, no queue, no log.
 
-    ``replay(record, offset)`` changes the state; everything else only reads it and makes records. Tests of single
-    managers use this without a :class:`~barnabas.controller.quorum_controller.QuorumController` around it.
+    ``replay(record, offset)`` changes the state; everything else only reads it and generates records. Tests of single
+    managers use this class without a :class:`~barnabas.controller.quorum_controller.QuorumController`.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class ControllerManagers:
         return self.broker_lifecycle.broker_shut_down(broker_id, clean)
 
     def _check_resource_exists(self, resource: ConfigResource) -> None:
-        """Raises if there is nothing of that name to configure. Groups and subscriptions exist by being configured."""
+        """Raises if the resource does not exist. Groups and subscriptions exist as soon as they are configured."""
         if resource.type == ConfigResourceType.TOPIC:
             if resource.name not in self.replication.topic_ids:
                 raise UnknownTopicOrPartitionError(f"Topic {resource.name!r} does not exist.")

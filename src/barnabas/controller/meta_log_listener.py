@@ -1,4 +1,4 @@
-"""Follows the metadata log: replays what Raft has committed, and reports leader changes."""
+"""Follows the metadata log: replays committed records, and handles leader changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class QuorumMetaLogListener:
         try:
             for batch in reader:
                 if not batch.records:
-                    continue  # Raft's control records: the state at their offsets is the one before them
+                    continue  # Raft's control records do not change the state
                 if not is_active:
                     for index, (message, _) in enumerate(batch.records):
                         self._managers.replay.or_exit(message, batch.base_offset + index)

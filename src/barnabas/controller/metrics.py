@@ -1,4 +1,4 @@
-"""The controller's metrics, under the names that Kafka's dashboards know."""
+"""The controller's metrics, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class QuorumControllerMetrics:
         self._queue_time = events.new_histogram("EventQueueTimeMs")
         self._processing_time = events.new_histogram("EventQueueProcessingTimeMs")
         self._lock = threading.Lock()
-        """Guards the counts, which grow on the controller's thread and on that of a heartbeat that timed out."""
+        """Guards the counts: the controller's thread and that of a timed-out heartbeat increase them."""
         self._counts: Counter[str] = Counter()
         for name in _COUNTERS:
             self._controller.new_gauge(name, self._reader(name))
@@ -38,7 +38,7 @@ class QuorumControllerMetrics:
         return lambda: self._counts[name]
 
     def watch(self, offsets: OffsetControlManager) -> None:
-        """Shows the offsets of a controller."""
+        """Adds gauges for the offsets of a controller."""
         self._controller.new_gauge("ActiveControllerCount", lambda: int(offsets.active))
         self._controller.new_gauge("LastAppliedRecordOffset", lambda: offsets.last_applied_offset)
         self._controller.new_gauge("LastCommittedRecordOffset", lambda: offsets.last_committed_offset)

@@ -1,4 +1,4 @@
-"""How far the metadata log has been written, committed and made visible."""
+"""Offsets of the metadata log: written, committed, stable."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ NO_OFFSET = -1
 
 
 class OffsetControlManager:
-    """Three offsets, and the in-memory snapshots that go with them.
+    """Three offsets, and the in-memory snapshots that belong to them.
 
-    - ``next_write_offset``: where the active controller appends next; -1 on a standby.
-    - ``last_committed_offset``: up to here a majority has it.
-    - ``last_stable_offset``: up to here readers may look. The same, except inside a metadata transaction (KIP-868),
-      whose records count from its end on: then it stays at the offset before the transaction began.
+    - ``next_write_offset``: the next offset that the active controller writes; -1 on a standby.
+    - ``last_committed_offset``: the last offset that a majority has.
+    - ``last_stable_offset``: the last offset that readers may see. The same, except inside a metadata transaction
+      (KIP-868), whose records count from its end on: then it stays at the offset before the transaction.
 
     On the active controller there is a snapshot (see :mod:`~barnabas.common.snapshot_registry`) at the last stable
-    offset and one after every batch written since. Losing leadership means going back to the first of them.
+    offset and one after every batch written since. Losing leadership reverts to the first of them,
+    which is the state of a standby.
 
         offset         40     41     42     43     44
         committed      yes    yes    no     no
         snapshots             41     42     43
-                              ^ stable, and what a standby would have     ^ next write
+                              ^ stable             ^ next write
 
-    Belongs to the controller's thread. The fields that metrics show are read from others, each by itself.
+    Only the controller's thread changes it. Other threads read single fields for metrics.
     """
 
     def __init__(self, registry: SnapshotRegistry, clock: Clock) -> None:
@@ -62,14 +63,14 @@ class OffsetControlManager:
         self.next_write_offset = next_write_offset
 
     def deactivate(self) -> None:
-        """Undoes everything that has been written but not committed."""
+        """Reverts everything that is written but not committed."""
         if not self.active:
             raise RuntimeError("the controller is already a standby")
         self.next_write_offset = NO_OFFSET
         self.last_applied_offset = self.last_stable_offset
         self._registry.revert_to_snapshot(self.last_stable_offset)
         if self.transaction_start_offset > self.last_committed_offset:
-            # The transaction was opened by a record that has just been undone.
+            # The record that began the transaction has just been reverted.
             self.transaction_start_offset = NO_OFFSET
 
     # -- the log moves on

@@ -1,4 +1,4 @@
-"""What becomes of a partition when something happens to it: who leads, who is in sync, who is eligible."""
+"""Computes partition changes: leader, ISR and eligible leader replicas."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 
 class Election(Enum):
-    """How far one may go to have a leader."""
+    """Which replicas an election may choose."""
 
     PREFERRED = 0
-    """The first replica, if it is in sync; otherwise as ONLINE."""
+    """The preferred (first) replica, if it is in sync; otherwise as ONLINE."""
     ONLINE = 1
-    """The present leader if it will do, otherwise the first replica that is in sync."""
+    """The present leader if it is valid, otherwise the first replica that is in sync."""
     UNCLEAN = 2
-    """As ONLINE, but if none is in sync then any that is alive: what it lacks is lost."""
+    """As ONLINE, but if no replica is in sync, any live one: the records that it lacks are lost."""
 
 
 def is_no_op(record: PartitionChangeRecord) -> bool:
@@ -49,13 +49,13 @@ def is_no_op(record: PartitionChangeRecord) -> bool:
 class PartitionChangeBuilder:
     """Turns an intention ("broker 2 is gone", "the ISR shall be 1 and 3") into a PartitionChangeRecord.
 
-    The caller states targets; whatever follows from them is worked out by :meth:`build`, in this order:
+    The caller sets targets; :meth:`build` derives the rest, in this order:
 
-    1. a reassignment that the target ISR completes is completed;
-    2. with eligible leader replicas (ELR) on, those who leave an ISR that is smaller than ``min.insync.replicas`` are
-       noted as eligible: no record can have been committed without them since;
-    3. a leader is elected, if the present one will not do;
-    4. what differs from the present state goes into the record, and if nothing does, there is none.
+    1. Complete a reassignment if the target ISR allows it.
+    2. With eligible leader replicas (ELR) on, add replicas that leave an ISR smaller than ``min.insync.replicas`` to
+       the ELR: no record can have been committed without them since.
+    3. Elect a leader, if the present one is not valid.
+    4. Put the differences from the present state into the record; without differences there is no record.
 
     With replicas 1, 2, 3 all in sync, ``min.insync.replicas`` 2 and ELR on, brokers 1, 3 and 2 failing one after the
     other and 1 coming back:
@@ -71,9 +71,9 @@ class PartitionChangeBuilder:
         2 back    2         2       3
         ========  ========  ======  =========  ==============
 
-    Without ELR the last in-sync replica stays in the ISR when it fails, as a note of who must come back. With ELR the
-    ISR may be empty; the last leader is then remembered in ``last_known_elr``, and if it is found to have crashed, so
-    that nobody is eligible any more, it is still the best there is: it leads, marked as RECOVERING.
+    Without ELR the last in-sync replica stays in the ISR when it fails, to mark which replica must return. With ELR the
+    ISR may be empty; ``last_known_elr`` then holds the last leader. If that leader is found to have crashed, no replica
+    is eligible any more, but it is still the best choice: it leads, marked as RECOVERING.
     """
 
     __slots__ = (
@@ -136,7 +136,7 @@ class PartitionChangeBuilder:
         self._find_eligible_leaders()
         self._elect(record)
         if record.leader == NO_LEADER_CHANGE and not set(partition.replicas) <= set(self.target_replicas):
-            # A replica is going: the leader gets a new epoch, so that it stops counting that replica's fetches.
+            # A replica is removed: the leader gets a new epoch, so that it stops counting that replica's fetches.
             record.leader = partition.leader
         clean = record.isr is None
         elr = tuple(self._elr) if clean and self._elr_enabled else ()
@@ -196,7 +196,7 @@ class PartitionChangeBuilder:
             )
 
     def _elected(self) -> tuple[int, bool]:
-        """The leader, perhaps none, and whether it may lack records."""
+        """Returns the leader, or NO_LEADER, and whether it may lack records."""
         replicas = self.target_replicas
         if self.election is Election.PREFERRED and self._is_valid_leader(replicas[0]):
             return replicas[0], False

@@ -1,4 +1,4 @@
-"""Partitions found by something other than their topic: by a broker that is in sync, by a log directory, ..."""
+"""Indexes of partitions by leader, ISR member, log directory, ..."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class TopicIdPartition(NamedTuple):
 
 
 class PartitionIndex(Generic[K]):
-    """For each key the partitions under it, in the order in which they came.
+    """The partitions under each key, in insertion order.
 
-    When a broker fails, all partitions that it leads or is in sync for have to change, and looking at every partition
-    of the cluster for that would take too long. Kafka keeps BrokersToIsrs and BrokersToElrs for the purpose; here it is
-    one structure, used four times: for leaders, in-sync replicas, eligible leaders and log directories.
+    When a broker fails, all partitions that it leads or is in sync for must change; scanning every partition of the
+    cluster would take too long. Kafka has BrokersToIsrs and BrokersToElrs for this; here one structure serves four
+    purposes: leaders, in-sync replicas, eligible leaders and log directories.
     """
 
     __slots__ = ("_partitions", "_registry")
@@ -36,7 +36,7 @@ class PartitionIndex(Generic[K]):
         self._partitions: TimelineHashMap[K, TimelineHashSet[TopicIdPartition]] = TimelineHashMap(registry)
 
     def of(self, key: K) -> list[TopicIdPartition]:
-        """A copy: records that change these partitions may be applied while one goes through them."""
+        """Returns a copy, so that records that change these partitions can be replayed during iteration."""
         found = self._partitions.get(key)
         return [] if found is None else list(found)
 
@@ -65,7 +65,7 @@ class PartitionIndex(Generic[K]):
             found.discard(partition)
 
     def move(self, partition: TopicIdPartition, before: Iterable[K], after: Iterable[K]) -> None:
-        """Brings the keys that a partition is under from what they were to what they are."""
+        """Moves a partition from its old keys to its new ones."""
         if before == after:
             return
         before, after = tuple(before), tuple(after)

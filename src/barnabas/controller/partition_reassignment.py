@@ -1,4 +1,4 @@
-"""Moving a partition to other brokers (KIP-455): the arithmetic of its replica lists.
+"""Reassigning a partition to other brokers (KIP-455): the arithmetic of its replica lists.
 
 A reassignment from brokers 1, 2, 3 to 3, 4, 5 goes through three states:
 
@@ -10,10 +10,11 @@ A reassignment from brokers 1, 2, 3 to 3, 4, 5 goes through three states:
     done         3 4 5
     ===========  =============  ==========  ===========
 
-Under way, the target comes first, so that its first replica is the preferred leader already. The new replicas copy the
-partition and join the ISR; when all of them are in sync, the rest is dropped. An old replica that stays need not be in
-sync for that: it was no different before. Only where the partition ends up with fewer replicas than it had, all that
-are left have to be. Where nothing has to be copied, as when the order changes only, the middle state is skipped.
+During the reassignment the target comes first, so that its first replica already is the preferred leader. The new
+replicas copy the partition and join the ISR; when all of them are in sync, the removing replicas are dropped. An old
+replica that stays need not be in sync, as before the reassignment. Only if the partition ends up with fewer replicas
+than it had, all remaining ones must be in sync. If nothing has to be copied, for example if only the order changes, the
+middle state is skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from barnabas.metadata.partition_registration import PartitionRegistration
 
 
 class Reassignment(NamedTuple):
-    """The replica lists while a reassignment is under way."""
+    """The replica lists during a reassignment."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -34,10 +35,10 @@ class Reassignment(NamedTuple):
 
 
 def begin_reassignment(partition: PartitionRegistration, target: Sequence[int]) -> Reassignment:
-    """The lists for a move to `target`, from where the partition is or out of a move that is under way.
+    """Returns the lists for a reassignment to `target`, from a stable state or from another reassignment.
 
-    A replica that the earlier move is still adding counts as added by this one, so that asking for the same target
-    twice changes nothing, and a cancellation still knows which replicas to go back to.
+    A replica that the earlier reassignment is still adding counts as added by this one. So repeating the same target
+    changes nothing, and a cancellation still knows the original replicas.
     """
     original = set(partition.replicas) - set(partition.adding_replicas)
     removing = tuple(sorted(set(partition.replicas) - set(target)))
@@ -48,7 +49,7 @@ def begin_reassignment(partition: PartitionRegistration, target: Sequence[int]) 
 def complete_reassignment(
     replicas: Sequence[int], isr: Sequence[int], adding: Sequence[int], removing: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Replicas and ISR afterwards, if there is a reassignment under way and who is needed is in sync; None if not."""
+    """Returns the final replicas and ISR if a reassignment is under way and can complete; otherwise None."""
     if not adding and not removing:
         return None
     target = tuple(replica for replica in replicas if replica not in removing)
@@ -60,12 +61,12 @@ def complete_reassignment(
 
 
 class RevertedReassignment(NamedTuple):
-    """The replica lists after a reassignment is given up."""
+    """The replica lists after a reassignment is cancelled."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     unclean: bool
-    """None of the old replicas is in sync any more: going back makes one of them lead that may lack records."""
+    """No old replica is in sync any more: reverting elects one that may lack records."""
 
 
 def revert_reassignment(partition: PartitionRegistration) -> RevertedReassignment:
@@ -78,5 +79,5 @@ def revert_reassignment(partition: PartitionRegistration) -> RevertedReassignmen
 
 
 def replication_factor_after(partition: PartitionRegistration) -> int:
-    """How many replicas there will be when whatever is under way is done."""
+    """Returns the number of replicas after any current reassignment completes."""
     return len({*partition.replicas, *partition.adding_replicas} - {*partition.removing_replicas})

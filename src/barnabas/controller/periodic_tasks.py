@@ -18,7 +18,7 @@ from barnabas.raft.client import ApiMessageAndVersion
 log = logging.getLogger(__name__)
 
 IMMEDIATELY_NS = 10_000_000
-"""The delay before a task that has more to do. Not 0: deferred events go before queued ones: requests would starve."""
+"""The delay before a task that has more to do. Not 0: deferred events precede queued ones, so requests would starve."""
 
 AFTER_AN_ERROR_NS = 5 * 60 * 1_000_000_000
 """The delay after a failed run: the log must not fill with the same error."""
@@ -28,12 +28,12 @@ STALE_BROKER_CHECKS_PER_SESSION = 8
 
 
 class PeriodicTaskError(BarnabasError):
-    """A task failed. It is a bug, but not one that another controller would not have too."""
+    """A task failed. It is a bug, but another controller would have it, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodicTask:
-    """Something to do every `period_ns`; the operation tells whether to come back at once."""
+    """An operation to run every `period_ns`; it returns whether to run again at once."""
 
     name: str
     operation: Callable[[], ControllerResult[bool]]
@@ -41,7 +41,7 @@ class PeriodicTask:
 
 
 class TaskScheduler(Protocol):
-    """The queue that tasks run in, as write operations."""
+    """The queue that runs tasks, as write operations."""
 
     def schedule_task(self, tag: str, time_ns: int, operation: Callable[[], ControllerResult[None]]) -> None: ...
 
@@ -49,7 +49,7 @@ class TaskScheduler(Protocol):
 
 
 class PeriodicTaskControlManager:
-    """Keeps the tasks scheduled while the controller is active. Belongs to the controller's thread."""
+    """Keeps the tasks scheduled while the controller is active. Only the controller's thread uses it."""
 
     def __init__(self, clock: Clock, scheduler: TaskScheduler) -> None:
         self._clock = clock

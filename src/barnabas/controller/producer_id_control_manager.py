@@ -1,4 +1,4 @@
-"""Producer ids: a counter that brokers take blocks from (KIP-730)."""
+"""Producer ids: a counter from which brokers allocate blocks (KIP-730)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MAX_ID = (1 << 63) - 1
 
 
 class ProducerIdControlManager:
-    """The next id that nobody has.
+    """Holds the next unallocated producer id.
 
-    A block is handed out after the record that moves the counter past it is committed. If the answer gets lost, so does
-    the block; no id is ever given twice.
+    A block is handed out after the record that moves the counter past it is committed. If the response is lost, so is
+    the block; no id is ever allocated twice.
     """
 
     def __init__(self, registry: SnapshotRegistry, cluster: ClusterControlManager) -> None:

@@ -64,8 +64,8 @@ log = logging.getLogger(__name__)
 class QuorumController:
     """A deterministic state machine over the metadata log, run by one thread.
 
-    The node that leads the log is the *active controller*: it alone writes. The others are standbys; they read what it
-    writes and so have the same state, ready to take over. Everything happens in the order of one event queue:
+    The node that leads the log is the *active controller*: only it writes. The others are standbys: they replay its
+    records, have the same state, and are ready to take over. One event queue orders all operations:
 
         caller's thread     create_topics(...) -> Future                               ... future.result()
                                | append                                                        ^
@@ -75,18 +75,18 @@ class QuorumController:
         Raft                                                                         v         | handle_commit
                                                                                write, replicate, commit
 
-    - *Generate* looks at the newest state, committed or not, and changes nothing.
-    - *Replay* is what changes state. A standby does the same when it hears of the commit.
-    - The response waits until the records are committed. If leadership is lost before that, the state returns to what
-      is committed, and pending requests fail with NOT_CONTROLLER: the next leader decides whether the records survive.
+    - *Generate* reads the newest state, committed or not, and changes nothing.
+    - *Replay* changes the state. A standby replays a record when Raft reports its commit.
+    - The response waits until the records are committed. If leadership is lost before that, the state returns to the
+      committed one and pending requests fail with NOT_CONTROLLER: the next leader decides whether the records survive.
 
     The work is split between collaborators: :class:`ControllerManagers` holds the state, `ControllerEventExecutor` runs
     operations, `QuorumMetaLogListener` follows the log, `ControllerLeadership` knows whether this controller is active.
 
-    Any thread may call the public methods. They return at once, with a future; its callbacks run on the event thread
-    and must not block it. A future's exception is an ApiError with the code of the response.
+    Any thread may call the public methods. They return a future at once; its callbacks run on the event thread and must
+    not block it. A future's exception is an ApiError with the error code of the response.
 
-    Without :meth:`start` there is no thread: a test runs the queue by hand, with a clock of its own.
+    Without :meth:`start` there is no thread: a test runs the queue itself, with its own clock.
     """
 
     def __init__(
@@ -141,16 +141,16 @@ class QuorumController:
         self.queue.start()
 
     def close(self) -> None:
-        """Ends the event thread; pending requests fail because the controller shuts down."""
+        """Ends the event thread and fails pending requests."""
         self._raft.unregister(self._listener)
         self.queue.close()
-        # The event thread has ended, so its state can be touched from here.
+        # The event thread has ended, so this thread may access its state.
         self._executor.deferred.fail_all(EventQueueClosedError("the controller is shutting down"))
         self.managers.cluster.fail_ready_brokers_futures(KafkaTimeoutError("The controller is shutting down."))
 
     @property
     def claim_epoch(self) -> int:
-        """The epoch in which this controller is active, -1 on a standby."""
+        """Returns the epoch in which this controller is active, -1 on a standby."""
         return self._leadership.epoch
 
     @property
@@ -161,7 +161,7 @@ class QuorumController:
         managers = self.managers
         managers.offsets.activate(next_write_offset)
         managers.cluster.activate()
-        # At the front of the queue: requests that wait there must find the bootstrap records written.
+        # Prepended, so that requests already in the queue find the bootstrap records written.
         self._executor.write_next(
             f"complete_activation[{self.claim_epoch}]",
             lambda: activation_records(
@@ -316,7 +316,7 @@ class QuorumController:
     def process_broker_heartbeat(
         self, context: ControllerRequestContext, request: broker_heartbeat.BrokerHeartbeatRequest
     ) -> Future[broker_heartbeat.BrokerHeartbeatResponse]:
-        """Notes on the caller's thread that the broker lives, and decides on the event thread what becomes of it."""
+        """Records the heartbeat on the caller's thread, then processes the request on the event thread."""
         if not self.managers.cluster.track_heartbeat(request.broker_id, request.broker_epoch):
             refused: Future[broker_heartbeat.BrokerHeartbeatResponse] = new_future()
             refused.set_exception(self._leadership.not_controller())
@@ -358,7 +358,7 @@ class QuorumController:
         )
 
     def wait_for_ready_brokers(self, least: int) -> Future[None]:
-        """Completed when so many brokers are registered and not fenced."""
+        """Returns a future that completes when at least this many brokers are registered and unfenced."""
         future: Future[None] = new_future()
         self._executor.run(
             "wait_for_ready_brokers",
@@ -384,13 +384,13 @@ class QuorumController:
         )
 
     def describe_configs(self, context: ControllerRequestContext, resource: ConfigResource) -> Future[dict[str, str]]:
-        """What is set dynamically for a resource itself."""
+        """Returns the dynamic configs set on the resource itself."""
         return self._executor.read(
             "describe_configs", context, lambda epoch: self.managers.configs.describe(resource, epoch)
         )
 
     def list_config_resources(self, context: ControllerRequestContext) -> Future[list[ConfigResource]]:
-        """The resources that have any dynamic settings."""
+        """Returns the resources that have dynamic configs."""
         return self._executor.read("list_config_resources", context, self.managers.configs.resources)
 
     def alter_client_quotas(
@@ -424,7 +424,7 @@ class QuorumController:
         return self._executor.write("update_features", context, operation)
 
     def finalized_features(self, context: ControllerRequestContext) -> Future[FinalizedControllerFeatures]:
-        """The levels in force; any controller may be asked."""
+        """Returns the finalized feature levels; a standby responds, too."""
         return self._executor.read(
             "finalized_features", context, self.managers.features.finalized_features, only_when_active=False
         )
@@ -459,14 +459,14 @@ class QuorumController:
 
 
 def _nothing_to_do(response: T) -> Future[T]:
-    """The response to a request without entries. It does not wait in the queue, so it cannot time out there either."""
+    """Responds to a request without entries. The request bypasses the queue, so it cannot time out there."""
     future: Future[T] = new_future()
     future.set_result(response)
     return future
 
 
 def _log_refused_registration(broker_id: int, future: Future[broker_registration.BrokerRegistrationResponse]) -> None:
-    """The response has only a code: the log is the one place that says which log directory or feature was wrong."""
+    """Logs why a registration was refused. The response has only a code: not the wrong log directory or feature."""
     error = future.exception()
     if error is not None and not isinstance(error, RetriableError):
         log.warning("Cannot register broker %d: %s", broker_id, error)

@@ -1,4 +1,4 @@
-"""What this controller's software can do."""
+"""The features that this controller's software supports."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from barnabas.metadata.metadata_version import LATEST_VERSION, MINIMUM_VERSION
 from barnabas.protocol.versions import VersionRange
 
 DISABLED = VersionRange(0, 0)
-"""The range of a feature that somebody has never heard of: it can be off, and nothing else."""
+"""The range of a feature that a node does not know: it can only be disabled."""
 
 
 def default_supported_features() -> dict[str, VersionRange]:
-    """Every feature of this software with the levels that it can run at; what a node says when it registers."""
+    """Returns the supported levels of every feature of this software; a node sends them when it registers."""
     features = {name: VersionRange(0, feature.highest) for name, feature in FEATURES.items()}
     features[metadata_version.FEATURE_NAME] = VersionRange(MINIMUM_VERSION.value, LATEST_VERSION.value)
     return features
 
 
 def reason_not_supported(who: str, supported: VersionRange, level: int) -> str | None:
-    """Why somebody cannot run a feature at this level, None if it can."""
+    """Returns why a node cannot run a feature at this level, None if it can."""
     if level in supported:
         return None
     if supported.highest == 0:
@@ -32,7 +32,7 @@ def reason_not_supported(who: str, supported: VersionRange, level: int) -> str |
 
 @dataclass(frozen=True, slots=True)
 class QuorumFeatures:
-    """The features of this node, and who else is in the quorum and must have them too."""
+    """The features of this node, and the other nodes of the quorum, which must support them, too."""
 
     node_id: int
     supported: Mapping[str, VersionRange]

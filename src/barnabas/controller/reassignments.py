@@ -34,11 +34,11 @@ log = logging.getLogger(__name__)
 
 
 class Reassignments:
-    """Starts, replaces and cancels moves of partitions.
+    """Starts, replaces and cancels partition reassignments.
 
-    How the replica lists change is in :mod:`~barnabas.controller.partition_reassignment`. Nothing here finishes a move:
-    that happens when a leader's AlterPartition brings the last new replica into the ISR, inside the
-    :class:`~barnabas.controller.partition_change_builder.PartitionChangeBuilder`.
+    :mod:`~barnabas.controller.partition_reassignment` computes the replica lists. This class completes nothing: the
+    :class:`~barnabas.controller.partition_change_builder.PartitionChangeBuilder` does, when a leader's AlterPartition
+    brings the last new replica into the ISR.
     """
 
     def __init__(self, replication: ReplicationControlManager, topic_creation: TopicCreation) -> None:

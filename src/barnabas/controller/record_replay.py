@@ -15,8 +15,8 @@ RecordType = type[MetadataRecord]
 class RecordReplay:
     """Applies records to the controller's state, each by its type.
 
-    The only way that state changes, on the active controller as on a standby. A type that nobody has heard of is an
-    error: a controller that left out a record would from then on differ from the others without knowing.
+    Only replay changes the state, both on the active controller and on a standby. An unknown type is an error: a
+    controller that skipped a record would silently diverge from the others.
     """
 
     __slots__ = ("_with_offset", "_without_offset")

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs: a broker tells in which of its log directories replicas are (KIP-858)."""
+"""AssignReplicasToDirs: a broker reports the log directories of its replicas (KIP-858)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class ReplicaDirectories:
-    """Notes where replicas are. One that turns out to be in a directory which has failed counts as gone."""
+    """Records the directories of replicas. A replica in a failed directory counts as offline."""
 
     def __init__(self, replication: ReplicationControlManager, elections: LeaderElections) -> None:
         self._replication = replication

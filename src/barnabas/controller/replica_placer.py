@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go."""
+"""Placement of the replicas of new partitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.common.errors import InvalidReplicationFactorError
 
 
 class UsableBroker(NamedTuple):
-    """A broker that may be given replicas."""
+    """A broker that may get replicas."""
 
     id: int
     rack: str | None
@@ -19,7 +19,7 @@ class UsableBroker(NamedTuple):
 
 class ReplicaPlacer(Protocol):
     def place(self, partitions: int, replication_factor: int, brokers: Iterable[UsableBroker]) -> list[tuple[int, ...]]:
-        """The replicas of each partition, preferred leader first.
+        """Returns the replicas of each partition, preferred leader first.
 
         Raises InvalidReplicationFactorError if there are too few brokers.
         """
@@ -27,9 +27,9 @@ class ReplicaPlacer(Protocol):
 
 
 class _BrokerList:
-    """Brokers handed out in turn.
+    """Hands out brokers in turn.
 
-    Within one *round*, that is, for one partition, each broker comes once; the next round starts one further on.
+    Within one *round*, that is, for one partition, each broker is used once; the next round starts one further on.
     """
 
     __slots__ = ("_brokers", "_offset", "_round", "_taken")
@@ -74,7 +74,7 @@ class _Rack:
         self.unfenced = _BrokerList()
 
     def next(self, current_round: int) -> int | None:
-        """An unfenced broker as long as there is one, then a fenced one."""
+        """Returns an unfenced broker as long as there is one, then a fenced one."""
         found = self.unfenced.next(current_round)
         return self.fenced.next(current_round) if found is None else found
 
@@ -82,9 +82,9 @@ class _Rack:
 class StripedReplicaPlacer:
     """Kafka's placement: in stripes over racks, and over the brokers of each rack.
 
-    In order of importance: replicas of a partition are spread over racks; partitions are spread over brokers; brokers
-    that are not fenced are preferred. Never broken are two rules: no broker gets two replicas of a partition, and the
-    first replica, which is to lead, is on a broker that is not fenced.
+    Goals, in order of importance: spread the replicas of a partition over racks; spread partitions over brokers; prefer
+    unfenced brokers. Two rules are absolute: no broker gets two replicas of a partition, and the first replica, the
+    preferred leader, is on an unfenced broker.
 
     With three racks of three brokers, three replicas, and all random starting points at zero:
 
@@ -93,10 +93,10 @@ class StripedReplicaPlacer:
         partition 2    C2 A2 B2
 
     Each partition starts one rack further, and within a rack one broker further. After as many partitions as there are
-    brokers the same rows would come again, and with them the same pairs of leader and follower; so racks and brokers
-    are then shuffled. If a broker fails, its leaderships should fall to many others and not all to one.
+    brokers the rows, and so the pairs of leader and follower, would repeat. So racks and brokers are then shuffled: if
+    a broker fails, its leaderships should move to many others and not all to one.
 
-    Brokers without a rack are taken to stand in one, called nothing.
+    Brokers without a rack count as one rack without a name.
     """
 
     def __init__(self, rng: random.Random | None = None) -> None:
@@ -138,7 +138,7 @@ class _Stripes:
         self._since_shuffle = 0
 
     def next(self, replication_factor: int) -> tuple[int, ...]:
-        """The replicas of one more partition. The caller has checked that there are brokers enough."""
+        """Returns the replicas of the next partition. The caller has checked that there are enough brokers."""
         if self._since_shuffle == self.unfenced and self.unfenced > 1:
             self._shuffle()
             self._since_shuffle = 0
@@ -149,7 +149,7 @@ class _Stripes:
             leader_rack = (leader_rack + 1) % racks
         replicas = [leader]
         rack = self._offset
-        skip: int | None = leader_rack  # on the first turn: it has given a replica already
+        skip: int | None = leader_rack  # in the first round: it already has a replica
         while len(replicas) < replication_factor:
             if rack == skip:
                 skip = None

@@ -1,6 +1,6 @@
 """Topics and partitions: their state, and how records change it.
 
-What may be done to them, and which records that takes, is in modules of their own, one for each kind of request:
+Separate modules validate each kind of request and generate its records:
 :mod:`~barnabas.controller.topic_creation`, :mod:`~barnabas.controller.topic_deletion`,
 :mod:`~barnabas.controller.isr_changes`, :mod:`~barnabas.controller.leader_elections`,
 :mod:`~barnabas.controller.reassignments`, :mod:`~barnabas.controller.broker_lifecycle`,
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class TopicControlInfo:
-    """A topic and its partitions, numbered from 0 without a gap."""
+    """A topic and its partitions, numbered consecutively from 0."""
 
     __slots__ = ("id", "name", "partitions")
 
@@ -50,9 +50,9 @@ class TopicControlInfo:
 
 
 class ReplicationControlManager:
-    """Every topic and partition, and the indexes by which partitions are found when something happens to a broker.
+    """Holds all topics and partitions, and indexes that find the partitions affected by a change of a broker.
 
-    State changes by replaying records and in no other way; so a standby that reads the log has the same.
+    Only replaying records changes the state, so a standby that reads the log has the same state.
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class ReplicationControlManager:
         self._topics: TimelineHashMap[Uuid, TopicControlInfo] = TimelineHashMap(registry)
         self._topics_by_name: TimelineHashMap[str, Uuid] = TimelineHashMap(registry)
         self._collisions: TimelineHashMap[str, TimelineHashSet[str]] = TimelineHashMap(registry)
-        """Names with periods or underscores, by what they look like in metrics."""
+        """Topic names with periods or underscores, by their form in metrics."""
         self.leaders: PartitionIndex[int] = PartitionIndex(registry)
-        """Partitions by the broker that leads them; those that nobody leads are under NO_LEADER."""
+        """Partitions by leader; partitions without a leader are under NO_LEADER."""
         self.isr_members: PartitionIndex[int] = PartitionIndex(registry)
         self.elr_members: PartitionIndex[int] = PartitionIndex(registry)
         self.directories: PartitionIndex[Uuid] = PartitionIndex(registry)
         self.reassigning: TimelineHashSet[TopicIdPartition] = TimelineHashSet(registry)
         self.imbalanced: TimelineHashSet[TopicIdPartition] = TimelineHashSet(registry)
-        """Partitions that are led by another than their first replica."""
+        """Partitions whose leader is not the preferred (first) replica."""
 
     # -- looking up
 
@@ -113,7 +113,7 @@ class ReplicationControlManager:
         return found
 
     def colliding_topic(self, name: str) -> str | None:
-        """A topic that would look the same as `name` in metrics."""
+        """Returns a topic whose name would look the same as `name` in metrics."""
         if has_collision_characters(name):
             for other in self._collisions.get(collision_key(name)) or ():
                 if other != name:
@@ -141,7 +141,7 @@ class ReplicationControlManager:
         return self._topics.get(topic_id, epoch)
 
     def effective_min_isr(self, topic: TopicControlInfo) -> int:
-        """``min.insync.replicas``, or the number of replicas if that is less: more can never be in sync."""
+        """Returns ``min.insync.replicas``, capped at the number of replicas: the ISR cannot be larger."""
         first = topic.partitions.get(0)
         replicas = 1 if first is None else len(first.replicas)
         return min(self.configs.min_insync_replicas(topic.name), replicas)
@@ -157,10 +157,10 @@ class ReplicationControlManager:
         min_isr: int | None = None,
         is_alive: Callable[[int], bool] | None = None,
     ) -> PartitionChangeBuilder:
-        """A builder for a change to a partition.
+        """Returns a builder for a change to a partition.
 
-        `is_alive` says which brokers may lead; without it, those that are active. Either way the directory in which the
-        broker has the replica must be online.
+        `is_alive` says which brokers may lead; the default is the active brokers. In both cases the broker's directory
+        for the replica must be online.
         """
         alive = self.cluster.is_active if is_alive is None else is_alive
         has_online_directory = self.cluster.has_online_directory
@@ -250,7 +250,7 @@ class ReplicationControlManager:
     def _store(
         self, topic: TopicControlInfo, number: int, before: PartitionRegistration | None, after: PartitionRegistration
     ) -> None:
-        """Puts a partition in its topic and under all that it can be found by."""
+        """Stores a partition in its topic and updates all indexes."""
         key = TopicIdPartition(topic.id, number)
         topic.partitions[number] = after
         if before is None:
@@ -291,5 +291,5 @@ class ReplicationControlManager:
 
 
 def _real(directories: Iterable[Uuid]) -> tuple[Uuid, ...]:
-    """Without the ids that stand for a state: nothing fails in a directory called "unknown"."""
+    """Drops reserved directory ids, which stand for a state such as "unknown": such a directory cannot fail."""
     return tuple(directory for directory in directories if not is_reserved(directory))

@@ -1,4 +1,4 @@
-"""What the controller knows about a request besides its body."""
+"""The context of a controller request."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 def no_quota(_partitions: int) -> None:
-    """Lets any number of partitions be created or deleted."""
+    """Allows any number of partitions to be created or deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerRequestContext:
-    """Who asks, in which version, until when, and at whose expense.
+    """The principal, version, deadline and quota of a request.
 
-    ``partition_change_quota`` is the controller mutation quota (KIP-599): it is called with the number of partitions
-    that a topic is about to gain or lose, before a record for it exists, and raises ThrottlingQuotaExceededError to
-    keep that from happening. The topic then fails with THROTTLING_QUOTA_EXCEEDED and the others of the request go on.
-    For clients too old to know the error it never raises, and the client is slowed down afterwards.
+    ``partition_change_quota`` is the controller mutation quota (KIP-599). It is called with the number of partitions
+    that a topic is about to gain or lose, before its records are generated, and raises ThrottlingQuotaExceededError to
+    refuse the change. That topic fails with THROTTLING_QUOTA_EXCEEDED; the other topics of the request continue. For
+    clients too old to know the error it never raises; the client is throttled afterwards.
     """
 
     principal: str = ANONYMOUS
-    """Who asks, as ``type:name``; for a forwarded request the client, not the broker."""
+    """The requester, as ``type:name``; for a forwarded request the client, not the broker."""
     deadline_ns: int | None = None
-    """On the steady clock. A request that is still in the queue then is answered with REQUEST_TIMED_OUT."""
+    """On the steady clock. A request that is still queued at this time fails with REQUEST_TIMED_OUT."""
     request_version: int = 0
     client_id: str = ""
     partition_change_quota: Callable[[int], None] = no_quota
@@ -36,4 +36,4 @@ class ControllerRequestContext:
 
 
 ANONYMOUS_CONTEXT = ControllerRequestContext()
-"""For what the controller's own node does."""
+"""For operations of the controller's own node."""

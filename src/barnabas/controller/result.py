@@ -1,4 +1,4 @@
-"""What an operation of the controller comes to: records to write, and an answer to give once they are committed."""
+"""The result of a controller operation: records to write, and a response to send once they are committed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from barnabas.raft.client import ApiMessageAndVersion
 T = TypeVar("T")
 
 MAX_RECORDS_PER_USER_OP = 10_000
-"""What one request may write at most. It has to fit into one batch, and must not stall the controller for others."""
+"""The most records that one request may write. They must fit in one batch and must not stall the controller."""
 
 
 class ControllerResult(Generic[T]):
     """Records and response.
 
-    *Atomic* records go into one batch and are committed together or not at all. Others may be spread over several
-    batches, of which a crash can leave the first ones: fine where each record stands for itself, as when thousands of
-    partitions lose a member of their ISR.
+    *Atomic* records go into one batch and are committed together or not at all. Other records may span several batches,
+    of which a crash can leave only the first: fine if the records are independent, as when thousands of partitions lose
+    a member of their ISR.
 
-    No records at all means that the operation only looked, or failed. The response still waits for what was in flight
-    before, because it may be based on it.
+    Without records, the operation only read, or failed. The response still waits for earlier uncommitted records,
+    because it may depend on them.
     """
 
     __slots__ = ("is_atomic", "records", "response")
@@ -41,7 +41,7 @@ class ControllerResult(Generic[T]):
         return cls(records, response, True)
 
     def without_records(self) -> ControllerResult[T]:
-        """For a request that only wants to know what would happen."""
+        """Returns the result for a request that only validates."""
         return ControllerResult([], self.response, False)
 
     def __repr__(self) -> str:
@@ -50,7 +50,7 @@ class ControllerResult(Generic[T]):
 
 
 def check_operation_size(count: int) -> None:
-    """Refuses an operation that would write more than one request may."""
+    """Refuses an operation that would write more records than one request may."""
     if count > MAX_RECORDS_PER_USER_OP:
         raise PolicyViolationError(
             f"The request would write {count} records; at most {MAX_RECORDS_PER_USER_OP} are allowed. "
@@ -59,10 +59,10 @@ def check_operation_size(count: int) -> None:
 
 
 def error_fields(error: ApiError | None) -> tuple[int, str | None]:
-    """Code and message, as most responses carry them for each item: (0, None) for success.
+    """Returns the code and message that most responses have per item: (0, None) for success.
 
-    That is all that will be asked of the error. Its traceback is dropped: it refers to the frame that caught the error
-    and so to the error, and only the garbage collector would free either, for each item of a large request.
+    Drops the traceback, which nothing uses: it references the frame that caught the error and so the error itself, and
+    only the garbage collector would free the two, for each item of a large request.
     """
     if error is None:
         return Errors.NONE.value, None

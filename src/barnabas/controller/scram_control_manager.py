@@ -1,4 +1,4 @@
-"""SCRAM credentials: what brokers check passwords against (KIP-554, KIP-900)."""
+"""SCRAM credentials, with which brokers verify passwords (KIP-554, KIP-900)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _HASHES = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_SHA_512:
 
 
 class ScramControlManager:
-    """Credentials by user and mechanism.
+    """Holds credentials by user and mechanism.
 
-    A client sends the salted password; the two keys that are derived from it here are all that is stored. With them one
-    can check that somebody has the password, but not log in as that somebody (RFC 5802).
+    A client sends the salted password; only the two keys derived from it are stored. They suffice to verify that a
+    client has the password, but not to log in as that user (RFC 5802).
     """
 
     def __init__(self, registry: SnapshotRegistry, features: FeatureControlManager) -> None:
@@ -55,10 +55,10 @@ class ScramControlManager:
     def alter_credentials(
         self, request: AlterUserScramCredentialsRequest
     ) -> ControllerResult[AlterUserScramCredentialsResponse]:
-        """One result for each user.
+        """Alters credentials; returns one result per user.
 
         The changes of a user are checked in order, deletions first, up to the first that is refused. A user whose
-        second change is reached that way fails with DUPLICATE_RESOURCE. Either way nothing changes for that user.
+        second change is reached fails with DUPLICATE_RESOURCE. In both cases nothing changes for that user.
         """
         from barnabas.protocol.messages.alter_user_scram_credentials import (
             AlterUserScramCredentialsResponse,
@@ -140,7 +140,7 @@ class ScramControlManager:
 
 
 def derive_keys(mechanism: ScramMechanism, salted_password: bytes) -> tuple[bytes, bytes]:
-    """StoredKey and ServerKey of RFC 5802, section 3."""
+    """Returns StoredKey and ServerKey of RFC 5802, section 3."""
     import hashlib
     import hmac
 

@@ -1,4 +1,4 @@
-"""When it is time for a snapshot of the metadata."""
+"""Decides when to make a snapshot of the metadata."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SnapshotHook = Callable[[OffsetAndEpoch, str], None]
 
 
 class SnapshotTrigger:
-    """Counts what has been committed since the last snapshot, in bytes and in time.
+    """Tracks the bytes committed and the time elapsed since the last snapshot.
 
-    A log without snapshots grows for ever, and so does the time to start. ``max_bytes`` is
+    A log without snapshots grows forever, and so does the startup time. ``max_bytes`` is
     ``metadata.log.max.record.bytes.between.snapshots``, ``max_interval_ms`` ``metadata.log.max.snapshot.interval.ms``;
-    0 switches the second off. Writing one is not done here: the controller's thread has requests to answer.
+    0 disables the interval. The snapshot is not written here, because the controller's thread must serve requests.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SnapshotTrigger:
         self._reset()
 
     def committed(self, batch: Batch[ApiMessageAndVersion], last_stable_offset: int) -> None:
-        """A batch has been committed. Inside a transaction, whose records do not count yet, nothing is triggered."""
+        """Counts a committed batch. Inside a transaction nothing is triggered: its records do not count yet."""
         self._bytes += batch.size_in_bytes
         if last_stable_offset < batch.last_offset or self._bytes == 0:
             return

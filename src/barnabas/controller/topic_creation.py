@@ -59,14 +59,14 @@ if TYPE_CHECKING:
 log = LimitedLogger(logging.getLogger(__name__))
 
 DEFAULT = -1
-"""As a number of partitions or replicas: what the cluster is configured with."""
+"""As a number of partitions or replicas: use the cluster's configured default."""
 
 Replicas = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicRequestMetadata:
-    """What the operator's policy gets to see of a topic: either the two numbers, or the assignments."""
+    """The view of a topic that the operator's policy gets: either the two numbers, or the assignments."""
 
     topic: str
     num_partitions: int | None
@@ -76,15 +76,15 @@ class CreateTopicRequestMetadata:
 
 
 CreateTopicPolicy = Callable[[CreateTopicRequestMetadata], None]
-"""Raises PolicyViolationError to forbid a topic."""
+"""Raises PolicyViolationError to refuse a topic."""
 
 
 class TopicCreation:
-    """Makes topics, and gives them more partitions.
+    """Creates topics and adds partitions to them.
 
-    Each topic succeeds or fails by itself, and the records of all that succeed are written in one batch. A topic costs
-    the one who asks as many permits of the mutation quota as it gets partitions; they are taken when everything else
-    has been found in order, before any record is made.
+    Each topic succeeds or fails by itself; the records of all successful topics are written in one batch. A topic costs
+    the client one permit of the mutation quota per partition. The permits are taken after all other checks, before any
+    record is generated.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class TopicCreation:
         request: CreateTopicsRequest,
         describable: Container[str] | None = None,
     ) -> ControllerResult[CreateTopicsResponse]:
-        """`describable` are the topics whose configuration may be shown to the client; None for all."""
+        """Creates topics. `describable` are the topics whose configs the client may see; None means all."""
         from barnabas.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 
         self._check_total_partitions(request)
@@ -145,7 +145,7 @@ class TopicCreation:
         return ControllerResult.atomic_of([] if request.validate_only else records, response)
 
     def _check_total_partitions(self, request: CreateTopicsRequest) -> None:
-        """Refuses a request for more partitions than one batch of records could hold, before any are counted out."""
+        """Refuses a request for more partitions than one batch of records can hold, before placing any."""
         total = 0
         for topic in request.topics:
             if topic.assignments:
@@ -164,7 +164,7 @@ class TopicCreation:
             raise InvalidRequestError(f"{name} is the cluster's metadata log and cannot be created.")
         validate_topic_name(name)
         if name in self._replication.topic_ids:
-            # In Kafka's words: programs that make a topic unless it is there look for the last two.
+            # Kafka's wording: programs that create a topic if it is missing look for "already exists".
             raise TopicExistsError(f"Topic '{name}' already exists.")
         collides = self._replication.colliding_topic(name)
         if collides is None and has_collision_characters(name) and collision_key(name) in taken:
@@ -214,7 +214,7 @@ class TopicCreation:
         return configs
 
     def _manual(self, topic: CreatableTopic, configs: Mapping[str, str]) -> list[Replicas]:
-        """Replicas as the client has chosen them."""
+        """Returns the client's replica assignment."""
         if topic.replication_factor != DEFAULT:
             raise InvalidRequestError("With a manual replica assignment the replication factor must be -1.")
         if topic.num_partitions != DEFAULT:
@@ -238,7 +238,7 @@ class TopicCreation:
         return assignments
 
     def _automatic(self, topic: CreatableTopic, configs: Mapping[str, str]) -> list[Replicas]:
-        """Replicas as the placer chooses them."""
+        """Returns the placer's replica assignment."""
         partitions, factor = topic.num_partitions, topic.replication_factor
         if factor == 0 or factor < DEFAULT:
             raise InvalidReplicationFactorError("The replication factor must be above 0, or -1 for the default.")
@@ -329,7 +329,7 @@ class TopicCreation:
     # -- both
 
     def check_assignment(self, replicas: Replicas, factor: int | None) -> None:
-        """Whether replicas chosen by hand can be; `factor` is how many the other partitions have."""
+        """Checks a manual replica assignment; `factor` is the replication factor of the other partitions."""
         if not replicas:
             raise InvalidReplicaAssignmentError("A partition must be assigned to at least one broker.")
         if len(set(replicas)) != len(replicas):
@@ -343,7 +343,7 @@ class TopicCreation:
             )
 
     def _partition_record(self, topic_id: Uuid, number: int, replicas: Replicas) -> ApiMessageAndVersion:
-        """A new partition: whoever is active is in sync, with nothing to copy yet, and the first of those leads."""
+        """Makes the record of a new partition. It is empty, so all active replicas are in the ISR; the first leads."""
         version = self._features.metadata_version
         isr = [broker_id for broker_id in replicas if self._cluster.is_active(broker_id)]
         record = PartitionRecord(

@@ -32,13 +32,12 @@ log = LimitedLogger(logging.getLogger(__name__))
 
 
 class TopicDeletion:
-    """Removes topics, named by id or by name.
+    """Deletes topics, given by id or by name.
 
-    One record does it: partitions and configuration go with their topic. Names are resolved here, inside the operation,
-    so a name means the topic that has it when the record is written.
+    One record deletes a topic with its partitions and configs. Names are resolved inside the operation, so a name means
+    the topic that has it when the record is written.
 
-    A topic that a request names twice, be it once by name and once by id, is not deleted: the client has mixed
-    something up.
+    A topic that a request gives twice, even once by name and once by id, is not deleted: the client has made a mistake.
     """
 
     def __init__(self, replication: ReplicationControlManager) -> None:
@@ -78,7 +77,7 @@ class TopicDeletion:
         return ControllerResult.atomic_of(records, DeleteTopicsResponse(responses=list(results.values())))
 
     def _resolve(self, state: DeleteTopicState) -> tuple[str | None, Uuid, ApiError | None]:
-        """Name, id, and what is wrong, if anything. An id that is not known brings no name to light."""
+        """Returns the name, the id and the error, if any. For an unknown id the name is None."""
         if state.name is None:
             if state.topic_id == ZERO_UUID:
                 return None, ZERO_UUID, InvalidRequestError("A topic must have a name or an ID.")

@@ -1,4 +1,4 @@
-"""What the offset index and the time index have in common: a sorted array of pairs of numbers in a file."""
+"""The common base of the offset index and the time index: a sorted array of pairs of numbers in a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 DEFAULT_MAX_INDEX_SIZE: Final = 10 * 1024 * 1024
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 WARM_BYTES: Final = 8192
-"""How much of the end of an index is its warm section."""
+"""The size of the warm section at the end of an index."""
 
 _SECTOR: Final = 512
 """The unit of ``st_blocks``, on every file system."""
@@ -45,18 +45,18 @@ class StoredEntries(Protocol):
 
 
 class MappedEntries:
-    """Entries read through a memory map, which is never written through.
+    """Reads entries through a memory map, but never writes through it.
 
-    Kafka stores into the map. But a store into a page for which a full disk has no block is a bus error: the end of the
-    process. Written with ``pwrite``, the entry is an ordinary error instead, for a log directory to go offline with.
-    Only entries that were written are mapped.
+    Kafka writes to the map. But a write to a page for which a full disk has no block is a bus error, which ends the
+    process. With ``pwrite``, it is an ordinary error instead, which takes the log directory offline. Only written
+    entries are mapped.
     """
 
     __slots__ = ("_map", "_size", "_unpack")
 
     def __init__(self, handle: FileHandle, length: int, layout: struct.Struct) -> None:
         if sys.version_info >= (3, 13):
-            # Without a copy of the descriptor, which a map has no use for.
+            # Avoids a copy of the descriptor, which the map does not need.
             self._map = mmap.mmap(handle, length, access=mmap.ACCESS_READ, trackfd=False)
         else:
             self._map = mmap.mmap(handle, length, access=mmap.ACCESS_READ)
@@ -72,7 +72,7 @@ class MappedEntries:
 
 
 class FileEntries:
-    """Entries read one by one: where there are no memory maps, or no more of them to be had."""
+    """Reads entries one by one, where memory maps are unsupported or exhausted."""
 
     __slots__ = ("_handle", "_layout")
 
@@ -94,46 +94,45 @@ class FileEntries:
 
 
 class AbstractIndex(ABC):
-    """A file of entries of a fixed size, each a key and a value, both of which only ever grow.
+    """A file of fixed-size entries, each a key and a value, both of which only grow.
 
-    An index is **sparse**: there is an entry for every few kilobytes of log, and what is asked for is the last entry
-    at or before a target. From there on, the log itself is searched. It is also **disposable**: it has no checksum,
-    and nothing that cannot be found out from the log again. After a crash it is rebuilt.
+    An index is **sparse**: there is an entry for every few kilobytes of log. A lookup returns the last entry at or
+    before a target, and the log itself is searched from there. An index is also **disposable**: it has no checksum, and
+    can be rebuilt from the log, as after a crash.
 
-    ``segment.index.bytes`` is the capacity of the index of a segment that is being written; a segment whose index is
-    full is rolled. Kafka gives the file that size at once, as a sparse file, because it writes through a memory map.
-    Here the file only has the entries that were written to it. So it has no holes: on a tmpfs even *reading* a hole
-    through a map allocates a page, and if there is none left the process gets a SIGBUS. Files that Kafka left after a
-    crash do have holes, and end in zeros; they are read with ``pread``.
+    ``segment.index.bytes`` is the capacity of the index of an active segment; a segment whose index is full is rolled.
+    Kafka gives the file that size at once, as a sparse file, because it writes through a memory map. Here the file only
+    has the written entries. So it has no holes: on a tmpfs even *reading* a hole through a map allocates a page, and if
+    there is none left the process gets a SIGBUS. Files that Kafka left after a crash do have holes, and end in zeros;
+    they are read with ``pread``.
 
-    **The warm section.** Nearly all lookups come from consumers and followers that are a little behind the end. A plain
-    binary search for them would go by way of the middle, a quarter from the end, an eighth and so on, which are on
-    other pages of the file every time the index has grown by some; pages that nobody has used for long, and which
-    have to be read from the disk while a consumer waits. So the last `WARM_BYTES` are looked at first, and only a
-    target before them is searched for in the rest.
+    **The warm section.** Nearly all lookups come from consumers and followers that are a little behind the end. An
+    ordinary binary search for them would visit the middle, a quarter from the end, an eighth and so on. As the index
+    grows, these move to other pages, which have not been used for long, and have to be read from disk while a consumer
+    waits. So the last `WARM_BYTES` are searched first, and only a target before them is searched for in the rest.
 
-    Here, the entries that were appended last are not only warm, but in memory, as numbers, in two arrays::
+    Here, the last appended entries are not only warm, but in memory, as numbers, in two arrays::
 
         slot     0 ............... warm_first ............ written ........ entries
         file     | cold entries            ................. |
         memory                          | warm entries           ............... |
 
-    They are written in blocks, when the arrays are full, on `flush` and when the index is trimmed. Nothing is lost by
-    that, as an index that was not flushed is rebuilt after a crash anyway; and an index that is only written to and
-    read near its end needs no memory map, no open file, and next to no system calls. That matters with ten thousand
-    partitions. Cold entries are read through a memory map, or where that cannot be had, from the file.
+    They are written in blocks: when the arrays are full, on `flush` and when the index is trimmed. This loses nothing,
+    because an index that was not flushed is rebuilt after a crash anyway. An index that is only written to and read
+    near its end needs no memory map, no open file, and almost no system calls. That matters with ten thousand
+    partitions. Cold entries are read through a memory map, or without one, from the file.
 
     One thread at a time appends; any number look up. A lock of each index, inside which no other is taken, guards the
-    arrays and the map: reading from a map after the file was cut shorter would be a bus error.
+    arrays and the map: reading from a map after the file was truncated would be a bus error.
     """
 
     layout: ClassVar[struct.Struct]
-    """An entry: two numbers, relative to the base offset where they are offsets."""
+    """The format of an entry: two numbers. Offsets are relative to the base offset."""
     kept_back: ClassVar[int] = 0
-    """How many entries short of the last one it counts as full."""
+    """How many free entries an index that counts as full still has."""
 
     last_entry: tuple[int, int]
-    """Each kind of index says what it has here."""
+    """Each kind of index defines its contents."""
 
     def __init__(
         self,
@@ -144,9 +143,9 @@ class AbstractIndex(ABC):
         writable: bool = True,
         use_mmap: bool = True,
     ) -> None:
-        """Opens an index, taking all that is in the file for entries, or makes a new, empty one.
+        """Opens an index, or creates an empty one. The whole contents of an existing file count as entries.
 
-        A new index has the capacity `max_index_size`. One that is opened is full until `resize` gives it room.
+        A new index has the capacity `max_index_size`. An existing one is full until `resize` gives it room.
         """
         self.path = path
         self.base_offset = base_offset
@@ -155,22 +154,22 @@ class AbstractIndex(ABC):
         self._use_mmap = use_mmap and _HAS_MMAP
         self._warm_limit = WARM_BYTES // self.layout.size
         self._lock = threading.Lock()
-        """Guards all fields below. Lookups take it, on network threads too, so it is not held while entries are
+        """Guards all fields below. Lookups take it, also on network threads, so it is not held while entries are
         written or synced."""
         self._file_lock = threading.Lock()
-        """Held by a flush, and by whatever cuts, renames or closes the file: entries that were truncated meanwhile must
-        not be written over later ones. The other lock is taken inside it. An append needs only the other one: the
-        log's lock keeps it from everything here but a flush, which writes the same entries to the same place."""
+        """Held while the file is flushed, truncated, renamed or closed, so that a flush does not write truncated
+        entries over later ones. `_lock` is taken inside it. An append needs only `_lock`: the log's lock excludes
+        everything here but a flush, which writes the same entries to the same place."""
         self._entries = 0
         self.is_full = False
-        """Whether there is no room for another entry. Every append asks that, so it is found out when it changes."""
+        """Whether there is no room for another entry. Updated on changes, because every append reads it."""
         self._warm_first = 0
         self._written = 0
         self._keys = array("q")
         self._values = array("q")
         self._stored: StoredEntries | None = None
         self._stored_entries = 0
-        """How many entries `_stored` shows. The file grows; the map does not."""
+        """How many entries `_stored` covers. The file grows; the map does not."""
         self._unsynced = False
         self._closed = False
         self._file_size = 0
@@ -201,7 +200,7 @@ class AbstractIndex(ABC):
 
     @abstractmethod
     def _entries_changed(self) -> None:
-        """Called, with the lock held or before anyone else knows the index, when the last entry is another one."""
+        """Called when the last entry has changed, with the lock held or from the constructor."""
 
     @property
     def entry_size(self) -> int:
@@ -217,16 +216,16 @@ class AbstractIndex(ABC):
 
     @property
     def capacity(self) -> int:
-        """How many bytes of entries there may be."""
+        """The maximum size of the entries in bytes."""
         return self._capacity
 
     @property
     def size_in_bytes(self) -> int:
-        """The length of the entries."""
+        """The size of the entries in bytes."""
         return self._entries * self.entry_size
 
     def can_append_offset(self, offset: int) -> bool:
-        """Whether the distance of an offset from the base offset can be stored."""
+        """Returns whether an offset can be stored relative to the base offset."""
         return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def relative_offset(self, offset: int) -> int:
@@ -240,22 +239,22 @@ class AbstractIndex(ABC):
     # Capacity
 
     def resize(self, new_size: int) -> bool:
-        """Changes the capacity, in whole entries; returns whether it is another one.
+        """Changes the capacity, in whole entries; returns whether it changed.
 
-        A segment that becomes the one that is written to gets the full capacity. Otherwise see `trim_to_valid_size`.
+        A segment that becomes the active one gets the full capacity. Otherwise see `trim_to_valid_size`.
         """
         with self._file_lock, self._lock:
             return self._resize(new_size)
 
     def trim_to_valid_size(self) -> None:
-        """Writes all entries to the file and takes the rest of the capacity away: the segment was rolled or closed."""
+        """Writes all entries and reduces the capacity to their size, when the segment is rolled or closed."""
         with self._file_lock, self._lock:
             self._trim()
 
     def _trim(self) -> None:
         self._write_out()
         self._resize(self.size_in_bytes)
-        # Most segments are never read again, and none is written to: only the last entry is worth its memory.
+        # Most inactive segments are never read again: keep only the last entry in memory.
         self._close_stored()
         self._cool_down(1)
 
@@ -280,21 +279,21 @@ class AbstractIndex(ABC):
         self._unsynced = True
 
     def reset(self) -> None:
-        """Forgets all entries, in the file too, and takes the full capacity."""
+        """Removes all entries, also from the file, and restores the full capacity."""
         with self._file_lock, self._lock:
             self._truncate_to_entries(0)
             self._cut_file(0)
             self._set_capacity(self._round_down(self.max_index_size))
 
     def truncate(self) -> None:
-        """Forgets all entries."""
+        """Removes all entries."""
         with self._file_lock, self._lock:
             self._truncate_to_entries(0)
 
     # The file
 
     def flush(self) -> None:
-        """Returns when all entries are on the disk."""
+        """Forces all entries to disk."""
         with self._file_lock:
             with self._lock:
                 self._check_open()
@@ -319,12 +318,12 @@ class AbstractIndex(ABC):
             self.path = path
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Takes note that the directory was renamed."""
+        """Updates the path after the directory was renamed."""
         with self._lock:
             self.path = directory / self.path.name
 
     def close(self) -> None:
-        """Writes what is not written, trims the file and lets go of it."""
+        """Writes pending entries, trims the file and closes it."""
         with self._file_lock, self._lock:
             if not self._closed:
                 try:
@@ -334,12 +333,12 @@ class AbstractIndex(ABC):
                     self._close()
 
     def close_handler(self) -> None:
-        """Lets go of the file without writing anything, as when its disk has failed."""
+        """Closes the file without writing anything, for example after a disk failure."""
         with self._lock:
             self._close()
 
     def delete_if_exists(self) -> bool:
-        """Removes the file; returns whether it was there."""
+        """Deletes the file; returns whether it existed."""
         with self._file_lock, self._lock:
             self._close()
             with disk_access("delete", self.path):
@@ -349,7 +348,7 @@ class AbstractIndex(ABC):
                     return False
             return True
 
-    # For the kinds of index; all with the lock held
+    # For subclasses; the lock must be held
 
     def _append(self, key: int, value: int) -> None:
         if self._closed:
@@ -361,7 +360,7 @@ class AbstractIndex(ABC):
             self.is_full = True
 
     def _write_out_and_cool_down(self) -> None:
-        """After an entry was appended that reaches `_warm_limit`: keeps the arrays from growing for ever."""
+        """Writes the entries and drops half of them from memory. Called when `_warm_limit` is reached."""
         self._write_out()
         self._cool_down(len(self._keys) // 2)
 
@@ -377,7 +376,7 @@ class AbstractIndex(ABC):
             return self._stored.entry(slot)
 
     def _floor_slot(self, column: int, target: int) -> int:
-        """The last slot whose key (or value) is the target or less; -1 if there is none."""
+        """Returns the last slot whose key (or value) is at most the target; -1 if there is none."""
         self._check_open()
         warm = self._values if column else self._keys
         if warm and target >= warm[0]:
@@ -385,7 +384,7 @@ class AbstractIndex(ABC):
         return self._cold_floor_slot(column, target)
 
     def _count_below(self, column: int, target: int) -> int:
-        """How many entries have a key (or value) less than the target."""
+        """Counts the entries whose key (or value) is less than the target."""
         self._check_open()
         warm = self._values if column else self._keys
         if warm and target > warm[0]:
@@ -393,7 +392,7 @@ class AbstractIndex(ABC):
         return self._cold_floor_slot(column, target - 1) + 1
 
     def _truncate_to_entries(self, entries: int) -> None:
-        """Forgets the entries from a slot on. They stay in the file until others are written over them."""
+        """Removes the entries from a slot on. They stay in the file until others overwrite them."""
         self._check_open()
         if entries >= self._entries:
             return
@@ -408,7 +407,7 @@ class AbstractIndex(ABC):
                 self._warm_up()
         self._entries_changed()
 
-    # How it works
+    # Implementation
 
     def _cold_floor_slot(self, column: int, target: int) -> int:
         count = self._warm_first
@@ -433,7 +432,7 @@ class AbstractIndex(ABC):
         return low
 
     def _warm_up(self) -> None:
-        """Has the last entry in memory, if there is one."""
+        """Loads the last entry into memory, if there is one."""
         if self._entries and not self._keys:
             key, value = self._read_entry(self._entries - 1)
             self._warm_first = self._entries - 1
@@ -441,17 +440,17 @@ class AbstractIndex(ABC):
             self._values.append(value)
 
     def _read_entry(self, slot: int) -> tuple[int, int]:
-        """An entry of the file, without keeping it open: loading is no reason to think that anyone will read more."""
+        """Reads an entry without keeping the file open: most loaded indexes are not read further."""
         return FileEntries(FileHandle.open(self.path, os.O_RDONLY), self.layout).entry(slot)
 
     def _cool_down(self, keep: int) -> None:
-        """Forgets all but the last of the entries in memory, which are all in the file."""
+        """Drops all but the last `keep` entries from memory. All of them must be in the file."""
         drop = max(len(self._keys) - keep, 0)
         del self._keys[:drop], self._values[:drop]
         self._warm_first += drop
 
     def _write_out(self) -> None:
-        """Brings the file up to date. The lock is let go of while the file is written."""
+        """Writes pending entries to the file. Releases the lock meanwhile."""
         first = self._written - self._warm_first
         if first == len(self._keys):
             return
@@ -466,7 +465,7 @@ class AbstractIndex(ABC):
         self._unsynced = True
         self._written = max(self._written, entries)
         self._file_size = max(self._file_size, entries * self.entry_size)
-        if self.size_in_bytes > self._capacity:  # the entry that closes an index which was full
+        if self.size_in_bytes > self._capacity:  # a final entry was added to a full index
             self._set_capacity(self.size_in_bytes)
 
     def _open_stored(self) -> StoredEntries:
@@ -481,7 +480,7 @@ class AbstractIndex(ABC):
         return self._stored
 
     def _mapped(self, handle: FileHandle, status: os.stat_result) -> MappedEntries | None:
-        # A file with holes is not mapped; see the class. (One that the file system compresses looks the same.)
+        # A file with holes is not mapped; see the class. (A file compressed by the file system looks the same.)
         if not self._use_mmap or getattr(status, "st_blocks", 0) * _SECTOR < status.st_size:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Who writes to a log: decides how closely an append is looked at, by the records layer and by this one."""
+"""The origin of an append, which determines how strictly the records layer and the log validate it."""
 
 from __future__ import annotations
 

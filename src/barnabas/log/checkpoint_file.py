@@ -1,16 +1,16 @@
-"""Checkpoint files: a few lines of text that say how far something has got.
+"""Checkpoint files: small text files that store offsets.
 
-The format is the same for all of them. The version of the entries, their number, one line for each::
+All have the same format: the version of the entries, their number, and one line for each entry::
 
     0
     2
     orders 0 4711
     orders 1 4698
 
-They are written as a whole, every time, and replaced atomically (see `barnabas.log.durable_file`). The number of
-entries is there for files that were cut off all the same, by a copy for example.
+A file is always written as a whole and replaced atomically (see `barnabas.log.durable_file`). The number of entries
+reveals files that were truncated nevertheless, by a copy for example.
 
-What the lines hold is a formatter's business. See `barnabas.log.offset_checkpoint` for partitions and their offsets,
+A formatter defines the lines. See `barnabas.log.offset_checkpoint` for partitions and their offsets,
 `barnabas.log.leader_epoch_checkpoint` for the epochs of one partition.
 """
 
@@ -37,20 +37,20 @@ _BLANKS: Final = re.compile(r"[ \t\v\f]+")
 
 
 class CorruptCheckpointError(KafkaStorageError):
-    """A checkpoint file that is not in its format.
+    """A checkpoint file is malformed.
 
-    It is a `KafkaStorageError`, because somebody who cannot do without the file has to give the directory up. Who can,
-    such as a log manager that recovers all of a log when it knows no recovery point, catches this one.
+    It is a `KafkaStorageError`, because a caller that needs the file has to take the directory offline. A caller that
+    does not, such as a log manager that recovers a whole log without a recovery point, catches this error.
     """
 
 
 class EntryFormatter(Protocol[T]):
-    """How an entry is written as a line."""
+    """Converts entries to lines and back."""
 
     def to_line(self, entry: T, /) -> str: ...
 
     def from_line(self, line: str, /) -> T:
-        """Raises ValueError for a line that is no entry."""
+        """Parses a line; raises ValueError if it is not an entry."""
         ...
 
 
@@ -62,16 +62,16 @@ class CheckpointFile(Generic[T]):
         self._version = version
         self._formatter = formatter
         self._lock = threading.Lock()
-        """Held while the file is written: the temporary file has but one name. Nothing else is locked inside it."""
+        """Held while the file is written, because all writers use one temporary file. No lock is taken inside it."""
 
     def write(self, entries: Iterable[T]) -> None:
-        """Replaces the file; when this returns, the entries are on disk. `KafkaStorageError` if they could not be."""
+        """Replaces the file and forces it to disk. Raises `KafkaStorageError` if that fails."""
         data = self._encode(entries)
         with self._lock, disk_access("write", self.path):
             replace_file(self.path, data)
 
     def write_if_dir_exists(self, entries: Iterable[T]) -> None:
-        """The same, but a directory that is gone is no error: a background write may come after the topic's end."""
+        """Writes the file unless the directory is gone: a background write may come after the topic's deletion."""
         data = self._encode(entries)
         with self._lock:
             try:
@@ -86,7 +86,7 @@ class CheckpointFile(Generic[T]):
         return "".join(f"{line}\n" for line in (self._version, len(lines), *lines)).encode()
 
     def read(self) -> list[T]:
-        """The entries. `CorruptCheckpointError` if the file has something else in it."""
+        """Returns the entries. Raises `CorruptCheckpointError` if the file is malformed."""
         with disk_access("read", self.path):
             try:
                 data = self.path.read_bytes()
@@ -133,7 +133,7 @@ class CheckpointFile(Generic[T]):
 
 
 def split_line(line: str, count: int) -> list[str]:
-    """The words of a line, which must be so many. Blanks in front are a fault, as they are for Kafka."""
+    """Splits a line into `count` words. Leading blanks are an error, as in Kafka."""
     words = _BLANKS.split(line.rstrip(" \t\v\f"))
     if len(words) != count or not words[0]:
         raise ValueError(f"it should have {count} words")

@@ -1,10 +1,10 @@
-"""The marker ``.kafka_cleanshutdown`` in a log directory: the broker was shut down in good order.
+"""The clean shutdown marker of a log directory, ``.kafka_cleanshutdown``.
 
-With it, all logs below are complete on disk and need no recovery, which reads every byte since the last flush. It is
-deleted at the start, before anything is opened: a crash from then on must not find it.
+With it, all logs below are complete on disk and need no recovery, which reads every byte since the last flush. Startup
+deletes it before any log is opened, so that it does not exist after a later crash.
 
-It also says under which epoch the broker was registered. Shown to the controller at the next registration, that is the
-proof that nothing was lost: the replicas of a broker without it may lack records that had been acknowledged (KIP-966).
+It also has the broker epoch of the last registration. At the next registration, the epoch proves to the controller that
+nothing was lost: the replicas of a broker without it may lack acknowledged records (KIP-966).
 
     {"version":0,"brokerEpoch":8141}
 """
@@ -26,19 +26,19 @@ CURRENT_VERSION: Final = 0
 
 
 class CleanShutdownFile:
-    """The marker of one log directory."""
+    """Writes, reads and deletes the marker of one log directory."""
 
     def __init__(self, log_dir: Path) -> None:
         self.path = log_dir / CLEAN_SHUTDOWN_FILE
 
     def write(self, broker_epoch: int) -> None:
-        """Says that the logs are complete; only to be called once they are. A broker never registered has epoch -1."""
+        """Writes the marker, once all logs are complete. A broker that was never registered has epoch -1."""
         content = json.dumps({"version": CURRENT_VERSION, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         with disk_access("write", self.path):
             replace_file(self.path, content.encode())
 
     def read(self) -> int | None:
-        """The broker's epoch; None if there is no marker, or an old or broken one. Recovery goes by `exists`."""
+        """Returns the broker epoch; None if the marker is missing, old or broken. Recovery depends on `exists`."""
         try:
             content = json.loads(self.path.read_bytes())
             epoch = content["brokerEpoch"]
@@ -54,7 +54,7 @@ class CleanShutdownFile:
         return self.path.exists()
 
     def delete(self) -> None:
-        """Takes the marker away, for good: one that came back after a power cut would skip a recovery."""
+        """Deletes the marker durably: if it came back after a power cut, recovery would be skipped."""
         with disk_access("delete", self.path):
             self.path.unlink(missing_ok=True)
             sync_directory(self.path.parent)

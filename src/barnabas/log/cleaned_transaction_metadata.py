@@ -1,4 +1,4 @@
-"""Which transactions the cleaner is passing through, and which of their traces are still needed."""
+"""Tracks the transactions that the cleaner reads, and which of their batches and markers are still needed."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class _AbortedTransaction:
 
 
 class CleanedTransactionMetadata:
-    """Follows the transactions of a log while the cleaner reads it from its beginning on.
+    """Tracks the transactions of a log while the cleaner reads it from the beginning.
 
-    The cleaner stops before the last stable offset, so all transactions that it meets are decided, and the transaction
-    index says beforehand which of them were aborted.
+    The cleaner stops before the last stable offset, so all transactions that it reads are complete, and the transaction
+    index lists the aborted ones in advance.
 
-    * A batch of an **aborted** transaction can go at once, whatever its keys.
-    * A **marker** can go once no batch of its transaction is left. (Not even an empty one, which is kept for its
-      sequence numbers.) While there is one, a consumer needs the marker to know what the batch was part of.
-    * The **transaction index** of the cleaned segment gets the aborted transactions whose markers stay. A marker that
-      only waits for its delete horizon needs no entry: there is nothing of it that a consumer could have to skip.
+    * A batch of an **aborted** transaction can be removed at once, whatever its keys.
+    * A **marker** can be removed once no batch of its transaction is left. (Not even an empty one, which is kept for
+      its sequence numbers.) While there is one, a consumer needs the marker to know the outcome of the transaction.
+    * The **transaction index** of the cleaned segment gets the aborted transactions whose markers are retained. A
+      marker that only waits for its delete horizon needs no entry: its transaction has no records to skip.
 
     Two rounds of cleaning, for the batches ``a`` and ``b`` of producer 7::
 
-        offsets  0     1     2          first round: a, b go; the ABORT stays, with its entry
-                 7:a   7:b   7:ABORT    second round: nothing of the transaction was seen before the ABORT; it can go,
+        offsets  0     1     2          first round: removes a, b; retains the ABORT, with its entry
+                 7:a   7:b   7:ABORT    second round: finds nothing of the transaction before the ABORT; removes it,
                                         after delete.retention.ms
     """
 
@@ -43,23 +43,24 @@ class CleanedTransactionMetadata:
 
     def __init__(self) -> None:
         self._committed: set[int] = set()
-        """Producers with batches of a transaction whose marker is still to come."""
+        """Producers with batches of a committed transaction whose marker has not been read yet."""
         self._aborted: dict[int, _AbortedTransaction] = {}
-        """The same for transactions that were aborted; of these, also those that have lost all batches."""
+        """The same for aborted transactions, including those without remaining batches."""
         self._upcoming: list[tuple[int, int, AbortedTxn]] = []
-        """Those that have not begun yet: a heap by first offset. (The number keeps it from comparing messages.)"""
+        """Aborted transactions after the current offset: a heap by first offset. (The number avoids comparing
+        messages.)"""
         self._sequence = 0
         self.cleaned_index: TransactionIndex | None = None
-        """Where to note aborted transactions that are still to be known; None to note them nowhere."""
+        """The index that receives aborted transactions that are still needed; None for no index."""
 
     def add_aborted_transactions(self, aborted: Iterable[AbortedTxn]) -> None:
-        """What the transaction index has for the part of the log that comes next. A transaction may come twice."""
+        """Adds the transaction index entries of the next part of the log. A transaction may be added twice."""
         for transaction in aborted:
             self._sequence += 1
             heapq.heappush(self._upcoming, (transaction.first_offset, self._sequence, transaction))
 
     def on_batch_read(self, batch: RecordBatch) -> bool:
-        """Takes note of a batch with records; returns whether its transaction was aborted, so that it can go."""
+        """Tracks a batch with records; returns whether its transaction was aborted, so that it can be removed."""
         self._begin_up_to(batch.last_offset)
         if not batch.is_transactional:
             return False
@@ -71,7 +72,7 @@ class CleanedTransactionMetadata:
         return True
 
     def on_control_batch_read(self, batch: RecordBatch) -> bool:
-        """Takes note of a control batch; returns whether nothing is left of what it ends, so that it can go."""
+        """Tracks a control batch; returns whether its transaction has no batches left, so that it can be removed."""
         self._begin_up_to(batch.last_offset)
         record = next(iter(read_records(batch)), None)
         if record is None:

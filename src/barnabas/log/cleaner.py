@@ -1,4 +1,4 @@
-"""Compaction of one log."""
+"""Compacts one log."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ logger = logging.getLogger(__name__)
 _LENGTH: Final = struct.Struct(">i")
 
 CheckDone = Callable[[TopicPartition], object]
-"""Raises if the cleaning of a partition is to end now."""
+"""Raises if the cleaning of a partition must stop."""
 Throttle = Callable[[int], object]
-"""Told of bytes read or written; may wait."""
+"""Receives the number of bytes read or written; may wait."""
 
 
 class Cleaner:
-    """Removes from a log the records that a later one with the same key has made obsolete.
+    """Removes records that are superseded by a later record with the same key.
 
-    It goes through the log twice.
+    It reads the log twice.
 
-    1. **The dirty part** is read to find the last offset of each key, which goes into an `OffsetMap`. If the map gets
-       full, the dirty part ends there for this round, and the rest is for the next one.
+    1. **The dirty part** is read to collect the last offset of each key in an `OffsetMap`. If the map gets full, the
+       dirty part ends there for this round, and the next round continues.
     2. **The whole log** up to there is copied, segment by segment, without the records whose key has a later offset in
-       the map; what else goes and stays is told in `CleanerBatchFilter`. The clean part has to be copied too, since it
-       has records whose keys come again in the dirty part.
+       the map. `CleanerBatchFilter` describes the other rules. The clean part has to be copied too, because the keys of
+       its records may recur in the dirty part.
 
-    Segments shrink, so neighbours are put together as long as their sizes before the cleaning fit into one
-    (`group_segments_by_size`). Each group is written to a new segment in ``.cleaned`` files, forced to disk, and put in
-    the place of the old ones before the next group is begun: a crash costs one group at most.
+    Segments shrink, so adjacent segments are merged as long as their sizes before the cleaning fit into one
+    (`group_segments_by_size`). Each group is written to a new segment in ``.cleaned`` files, forced to disk, and
+    replaces the old segments before the next group starts: a crash loses the work on one group at most.
 
-    **Damage.** Batches have their checksums verified before anything is believed of them. A damaged batch must not be
-    rebuilt: it would get a new and correct checksum, and nobody would ever know.
+    **Damage.** The checksum of each batch is verified first. A damaged batch must not be rebuilt: it would get a new
+    and correct checksum, which would hide the damage.
 
-    For one thread; it works without the log's lock but for the exchange of segments. It reads in chunks of the I/O
-    buffer's size, or of one batch where that is larger.
+    For one thread. Only the replacement of segments needs the log's lock. The log is read in chunks of the I/O buffer's
+    size, or of one batch if that is larger.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Cleaner:
         self._throttle = throttle
 
     def clean(self, cleanable: LogToClean) -> tuple[int, CleanerStats]:
-        """Cleans a log; returns up to which offset it is clean now."""
+        """Cleans a log; returns the offset up to which it is clean now, and statistics."""
         from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
 
         log, offset_map = cleanable.log, self._offset_map
@@ -118,14 +118,14 @@ class Cleaner:
                 self.clean_segments(log, group, transactions, upper_bound_offset, now_ms, stats)
             stats.buffer_utilization = offset_map.utilization
         finally:
-            offset_map.clear()  # a broker that has cleaned everything has other uses for the memory
+            offset_map.clear()  # frees the memory while there is nothing to clean
         stats.all_done()
         return end_offset, stats
 
-    # The keys
+    # First pass: the offset map
 
     def build_offset_map(self, log: UnifiedLog, start: int, end: int, stats: CleanerStats) -> None:
-        """Finds the last offset of each key from `start` up to, without it, `end`, or as far as there is room."""
+        """Finds the last offset of each key from `start` to `end` (exclusive), or until the map is full."""
         from barnabas.log.cleaned_transaction_metadata import CleanedTransactionMetadata
 
         offset_map = self._offset_map
@@ -142,7 +142,7 @@ class Cleaner:
                     len(dirty),
                 )
                 return
-            # There may be no records at the end of a segment. They need not be looked for again.
+            # The last offsets of a segment may have no records. The next round need not search them again.
             following = dirty[index + 1].base_offset if index + 1 < len(dirty) else end
             offset_map.update_latest_offset(following - 1)
 
@@ -154,7 +154,7 @@ class Cleaner:
         transactions: CleanedTransactionMetadata,
         stats: CleanerStats,
     ) -> bool:
-        """Whether all of it is in the map."""
+        """Adds the keys of a segment to the map; returns whether all of them fitted."""
         offset_map, max_keys = self._offset_map, self._max_keys
         max_decompressed_bytes = _max_decompressed_bytes(log)
         position = segment.offset_index.lookup(start_offset).position
@@ -174,7 +174,7 @@ class Cleaner:
                     offset_map.update_latest_offset(batch.last_offset)
         return True
 
-    # The copy
+    # Second pass: the copy
 
     def clean_segments(
         self,
@@ -185,7 +185,7 @@ class Cleaner:
         now_ms: int,
         stats: CleanerStats,
     ) -> None:
-        """Copies what stays of some segments into one, and puts it in their place."""
+        """Copies the retained records of some segments into one, which replaces them."""
         from barnabas.log.cleaner_batch_filter import CleanerBatchFilter
 
         cleaned = log.new_cleaned_segment(segments[0].base_offset)
@@ -202,13 +202,13 @@ class Cleaner:
                 max_decompressed_bytes=_max_decompressed_bytes(log),
             )
             for index, segment in enumerate(segments):
-                # All of the segment's, not just of the dirty part: the new transaction index has to have them.
+                # The new transaction index needs all aborted transactions of the segment, not just of the dirty part.
                 end = segments[index + 1].base_offset if index + 1 < len(segments) else segment.read_next_offset()
                 transactions.add_aborted_transactions(log.collect_aborted_transactions(segment.base_offset, end))
                 self._clean_into(log, segment, cleaned, batch_filter)
             cleaned.on_become_inactive_segment()
             cleaned.flush()
-            # Retention goes by the time of the file where records have no timestamps.
+            # Retention uses the modification time if records have no timestamps.
             cleaned.set_last_modified(segments[-1].last_modified)
         except BaseException:
             _discard(cleaned)
@@ -232,7 +232,7 @@ class Cleaner:
                 if retained:
                     self._throttle(_append(cleaned, retained))
         except LogSegmentOffsetOverflowError as error:
-            # A segment from a Kafka before 1.1. The log is looked at anew when it has been split.
+            # A segment from a Kafka before 1.1. After the split, the log is selected again.
             logger.info("%s: %s", log.topic_partition, error)
             log.split_overflowed_segment(source)
             raise LogCleaningAbortedError(f"segment {source.base_offset} of {log.topic_partition} was split") from error
@@ -240,7 +240,7 @@ class Cleaner:
     # Reading
 
     def _read(self, partition: TopicPartition, records: FileRecords, position: int = 0) -> Iterator[list[RecordBatch]]:
-        """The batches of a file from a position on, as many at a time as fit into the buffer."""
+        """Yields the batches of a file from a position on, as many at a time as fit into the buffer."""
         end = records.size_in_bytes
         size = self._io_buffer_size
         while position < end:
@@ -261,10 +261,10 @@ class Cleaner:
 def group_segments_by_size(
     segments: Sequence[LogSegment], max_size: int, max_index_size: int, first_uncleanable_offset: int
 ) -> list[list[LogSegment]]:
-    """Neighbours that fit into one segment, even if nothing of them goes.
+    """Groups adjacent segments that fit into one segment, even if no record is removed.
 
-    They must not take up more than `max_size`, their indexes not more than `max_index_size`, and their offsets must not
-    be further from the first one than an index can say.
+    A group must not exceed `max_size`, its indexes must not exceed `max_index_size`, and its offsets must be
+    representable in an index, relative to the first one.
     """
     groups: list[list[LogSegment]] = []
     size = offset_index_size = time_index_size = 0
@@ -272,14 +272,14 @@ def group_segments_by_size(
         size += segment.size
         offset_index_size += segment.offset_index.size_in_bytes
         time_index_size += segment.time_index.size_in_bytes
-        # The last offset of a segment is not known without reading; that it lies before the next segment is.
+        # The last offset of a segment is not known without reading; the next base offset is an upper bound.
         following = segments[index + 1].base_offset if index + 1 < len(segments) else first_uncleanable_offset
         if (
             groups
             and size <= max_size
             and offset_index_size <= max_index_size
             and time_index_size <= max_index_size
-            # One without records has no offsets: without this, a log could keep one for each 2**31 of them.
+            # An empty segment has no offsets. Otherwise a log could keep one empty segment per 2**31 offsets.
             and (segment.size == 0 or following - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET)
         ):
             groups[-1].append(segment)
@@ -304,7 +304,7 @@ def _append(cleaned: LogSegment, retained: list[RetainedBatch]) -> int:
 
 
 def _size_of_first_batch(chunk: bytes, records: FileRecords, position: int, end: int) -> int:
-    """How much to read for the batch that is not all in the chunk; `CorruptRecordError` if the file ends before it."""
+    """Returns the size of a batch larger than the chunk; `CorruptRecordError` if the file ends before its end."""
     size = _LENGTH.unpack_from(chunk, LENGTH_OFFSET)[0] + LOG_OVERHEAD if len(chunk) > MAGIC_OFFSET else 0
     if not len(chunk) < size <= end - position:
         raise CorruptRecordError(
@@ -314,7 +314,7 @@ def _size_of_first_batch(chunk: bytes, records: FileRecords, position: int, end:
 
 
 def _max_decompressed_bytes(log: UnifiedLog) -> int:
-    """The limit is for producers; what has got into the log under an earlier one must come out again."""
+    """Returns the decompression limit: at least the default, because records may be older than the current limit."""
     return max(log.config.max_decompressed_message_bytes, DEFAULT_MAX_DECOMPRESSED_BYTES)
 
 

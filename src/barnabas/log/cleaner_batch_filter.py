@@ -1,4 +1,4 @@
-"""What compaction leaves of a record batch."""
+"""Decides which records and batches compaction retains."""
 
 from __future__ import annotations
 
@@ -47,29 +47,29 @@ class RetainedBatch(NamedTuple):
 
 
 class CleanerBatchFilter:
-    """Decides, batch by batch in the order of the log, what stays.
+    """Filters the batches of a log in the order of their offsets.
 
-    **Records** stay if they are the last of their key, or lie behind what the offset map knows. Those without a key
-    cannot be compacted and go.
+    **Records** are retained if they are the last of their key, or lie beyond the range of the offset map. Records
+    without a key cannot be compacted and are removed.
 
-    **Tombstones**, records without a value, also stay if they are the last of their key, but not for ever. The first
-    round that finds one (all older records of its key are gone then) writes down in its batch when it may go: the
-    *delete horizon*, ``delete.retention.ms`` from now. Until then a consumer that has seen an older record can still
-    learn that the key is deleted. The horizon takes the place of the base timestamp in the header, and bit 6 of the
-    attributes says so; the timestamps of the records, which count from it, are written anew. **Transaction markers**
-    whose transaction has no batches left go the same way.
+    **Tombstones**, records without a value, are also retained if they are the last of their key, but not for ever. The
+    first round that finds one (all older records of its key are removed then) writes the time of its removal into the
+    batch: the *delete horizon*, ``delete.retention.ms`` from now. Until then a consumer that has seen an older record
+    can still learn that the key is deleted. The horizon replaces the base timestamp in the header, and bit 6 of the
+    attributes marks it; the timestamps of the records, which are relative to it, are rewritten. **Transaction markers**
+    whose transaction has no batches left are removed in the same way.
 
-    **Offsets** never change: neither those of records nor the range of the batch, which goes with the producer's
-    sequence numbers. A batch that lost all its records goes, but for two kinds that stay as a header: the last one of a
-    producer that is still active, since after a restart that is where its last sequence number comes from; and the last
-    one of this round, for the log not to end earlier than it did.
+    **Offsets** never change: neither those of records nor the range of the batch, which matches the producer's sequence
+    numbers. A batch without remaining records is removed, with two exceptions that are retained as a header: the last
+    batch of an active producer, because a restart restores its last sequence number from it, and the last batch of this
+    round, so that the log does not end earlier than before.
 
-    **What is written.** A batch that loses nothing is copied as it is. Otherwise the bytes of the surviving records
-    are put together again (their offset and timestamp deltas still hold), and compressed if they were; they need not be
-    taken apart, unless there is a new delete horizon.
+    **Output.** A batch that loses nothing is copied unchanged. Otherwise the bytes of the retained records are joined
+    (their offset and timestamp deltas stay valid), and compressed if they were. They are decoded only if there is a new
+    delete horizon.
 
-    In one respect this is more careful than Kafka: a batch that reaches beyond what the offset map knows (because the
-    map got full) gets no delete horizon. The older records of its keys are not gone yet.
+    In one respect this is more careful than Kafka: a batch that extends beyond the offset map (because the map got
+    full) gets no delete horizon. The older records of its keys have not been removed yet.
     """
 
     __slots__ = (
@@ -95,7 +95,7 @@ class CleanerBatchFilter:
         upper_bound_offset: int,
         max_decompressed_bytes: int,
     ) -> None:
-        """`last_records` are those of the active producers; `upper_bound_offset` is where this round ends."""
+        """`last_records` are those of the active producers; `upper_bound_offset` is the end of this round."""
         self._offset_map = offset_map
         self._transactions = transactions
         self._last_records = last_records
@@ -106,7 +106,7 @@ class CleanerBatchFilter:
         self._max_decompressed_bytes = max_decompressed_bytes
 
     def retain(self, batch: RecordBatch) -> RetainedBatch | None:
-        """What is left of a batch; None if nothing is."""
+        """Returns the retained part of a batch; None if it is removed."""
         self._stats.messages_read += batch.record_count
         self._stats.bytes_read += batch.size_in_bytes
         retained = self._retain_control(batch) if batch.is_control_batch else self._retain_data(batch)
@@ -125,7 +125,7 @@ class CleanerBatchFilter:
             return False
         if last.last_data_offset is not None:
             return batch.last_offset == last.last_data_offset
-        # All that is left of the producer is a marker, which bears the epoch that fences older instances of it.
+        # Only a marker is left of the producer. Its epoch fences older instances of the producer.
         return batch.is_control_batch and batch.producer_epoch == last.producer_epoch
 
     def _retain_control(self, batch: RecordBatch) -> RetainedBatch | None:
@@ -153,7 +153,7 @@ class CleanerBatchFilter:
         data = self._uncompressed(batch)
         survivors: list[Record] = []
         pieces: list[memoryview] = []
-        """The parts of `data` with the survivors, each as long as can be."""
+        """The parts of `data` with retained records; adjacent records are one part."""
         view = memoryview(data)
         position = piece_start = 0
         for record in self._records(batch, data):
@@ -189,7 +189,7 @@ class CleanerBatchFilter:
         return uncompressed_records(batch, self._max_decompressed_bytes)
 
     def _records(self, batch: RecordBatch, data: bytes | bytearray | memoryview) -> Iterator[Record]:
-        """Views of `data`. They must not be kept longer than the batch is."""
+        """Yields views of `data`, which must not outlive the batch."""
         append_time = batch.max_timestamp if batch.timestamp_type is TimestampType.LOG_APPEND_TIME else None
         return iterate_records(data, batch.record_count, batch.base_offset, batch.base_timestamp, append_time, False)
 
@@ -214,7 +214,7 @@ def _rebuilt(
     records: bytes | bytearray,
     delete_horizon_ms: int | None = None,
 ) -> RetainedBatch:
-    """The batch with another records section; all that the header says of where it comes from stays."""
+    """Returns the batch with another records section; producer, epochs and offsets in the header are kept."""
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
         max_timestamp = batch.max_timestamp
     else:
@@ -229,7 +229,7 @@ def _rebuilt(
 
 
 def _emptied(batch: RecordBatch) -> bytearray:
-    """Just the header, with what it takes to know the producer, the leader and the offsets."""
+    """Returns the header alone, which keeps the producer, the leader epoch and the offsets."""
     attributes = batch.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_MASK)
     return _with_header(batch, attributes, NO_TIMESTAMP, batch.max_timestamp, 0, b"")
 

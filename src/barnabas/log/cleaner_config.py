@@ -17,17 +17,17 @@ RECONFIGURABLE_CONFIGS: Final = frozenset(
         "log.cleaner.backoff.ms",
     }
 )
-"""What can change while the broker runs. (Kafka has ``message.max.bytes`` here too, as the bound of its buffers; ours
-grow to the batch that is there.)"""
+"""The settings that can change while the broker runs. (Kafka includes ``message.max.bytes``, the limit of its buffers;
+Barnabas' buffers grow to the size of the batch.)"""
 
 _SMALLEST_DEDUPE_BUFFER: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
-    """What a broker's configuration says about compaction; the defaults are Kafka's.
+    """The broker's settings for compaction, with Kafka's defaults.
 
-    What is for one topic (how dirty a log may get, how long tombstones stay) is in its `LogConfig`.
+    Topic settings (how dirty a log may get, how long tombstones are kept) are in `LogConfig`.
     """
 
     enable_cleaner: bool = True
@@ -35,19 +35,19 @@ class CleanerConfig:
     num_threads: int = 1
     """``log.cleaner.threads``"""
     dedupe_buffer_size: int = 128 * 1024 * 1024
-    """``log.cleaner.dedupe.buffer.size``: for all threads together."""
+    """``log.cleaner.dedupe.buffer.size``: the total for all threads."""
     dedupe_buffer_load_factor: float = 0.9
-    """``log.cleaner.io.buffer.load.factor``, which in spite of its name is about the dedupe buffer."""
+    """``log.cleaner.io.buffer.load.factor``, which in spite of its name applies to the dedupe buffer."""
     io_buffer_size: int = 512 * 1024
-    """``log.cleaner.io.buffer.size``: for all threads together, and for reading and writing."""
+    """``log.cleaner.io.buffer.size``: the total for all threads, for reading and writing."""
     max_io_bytes_per_second: float = 1.7976931348623157e308
-    """``log.cleaner.io.max.bytes.per.second``: for all threads together, and for reading and writing."""
+    """``log.cleaner.io.max.bytes.per.second``: the total for all threads, for reading and writing."""
     backoff_ms: int = 15_000
     """``log.cleaner.backoff.ms``"""
 
     @classmethod
     def from_values(cls, values: ConfigValues) -> Self:
-        """From a broker's parsed settings about logs; `ConfigError` if a thread would have too little memory."""
+        """Creates it from a broker's parsed log settings; `ConfigError` if a thread would have too little memory."""
         threads = values.get_int("log.cleaner.threads")
         if threads < 1:
             raise ConfigError.invalid("log.cleaner.threads", threads, "it must be at least 1")
@@ -74,5 +74,5 @@ class CleanerConfig:
 
     @property
     def io_buffer_size_per_thread(self) -> int:
-        """Of one buffer; a thread has one to read and one to write."""
+        """The size of one buffer; a thread has one for reading and one for writing."""
         return self.io_buffer_size // self.num_threads // 2

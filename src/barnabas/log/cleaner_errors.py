@@ -1,4 +1,4 @@
-"""What ends the cleaning of a log before its time."""
+"""Errors that end the cleaning of a log early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class LogCleaningAbortedError(BarnabasError):
-    """Somebody is going to truncate or delete the log, and waits for the cleaner to leave it alone."""
+    """The cleaning was aborted, because another thread wants to truncate or delete the log."""
 
 
 class CleanerShutdownError(BarnabasError):
@@ -19,7 +19,7 @@ class CleanerShutdownError(BarnabasError):
 
 
 class LogCleaningError(BarnabasError):
-    """A log cannot be cleaned, for reasons that will be the same the next time: it is left alone from now on."""
+    """A log cannot be cleaned, and a retry would fail again, so the log is marked as uncleanable."""
 
     def __init__(self, log: UnifiedLog, message: str) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
-"""What compaction has to be told about: the log manager's side of the cleaner.
+"""The log manager's interface to the cleaner.
 
-The cleaner works on segments in the background, and must not be surprised by somebody who truncates or deletes the log,
-or takes its directory away. So whoever does that has it pause first.
+The cleaner works on segments in the background, and must not run while the log is truncated or deleted, or its
+directory is removed. So the log manager pauses it first.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from barnabas.log.unified_log import UnifiedLog
 
 
 class CleanerHooks(Protocol):
-    """What a log manager calls."""
+    """The methods that a log manager calls."""
 
     def pause_cleaning_for_retention(self, logs: Mapping[TopicPartition, UnifiedLog]) -> list[TopicPartition]:
-        """The logs that retention may look at now; they are not cleaned until they are resumed.
+        """Returns the logs that retention may process now; they are not cleaned until they are resumed.
 
-        Logs that are compacted *and* have old segments deleted are left to the cleaner, which does both.
+        The cleaner itself applies retention to compacted logs whose old segments are deleted.
         """
         ...
 
     def abort_and_pause_cleaning(self, partition: TopicPartition) -> None:
-        """Returns when nobody is cleaning the log, and nobody will until it is resumed."""
+        """Aborts the cleaning of a log, waits for its end, and pauses cleaning until it is resumed."""
         ...
 
     def resume_cleaning(self, partitions: Collection[TopicPartition]) -> None: ...
 
     def abort_cleaning(self, partition: TopicPartition) -> None:
-        """Returns when nobody is cleaning the log."""
+        """Aborts the cleaning of a log, and waits for its end."""
         ...
 
     def maybe_truncate_checkpoint(self, log_dir: Path, partition: TopicPartition, offset: int) -> None:
-        """A log was truncated: it cannot have been cleaned further than to this offset."""
+        """Limits the cleaner's checkpoint of a truncated log to this offset."""
         ...
 
     def update_checkpoints(self, log_dir: Path, partition_to_remove: TopicPartition | None = None) -> None:
-        """Writes down how far logs are cleaned, without one that is gone."""
+        """Writes the cleaner's checkpoint of a directory, without a removed partition."""
         ...
 
     def alter_checkpoint_dir(self, partition: TopicPartition, source: Path, destination: Path) -> None:
-        """A log has moved to another log directory."""
+        """Moves the checkpoint of a log that has moved to another log directory."""
         ...
 
     def handle_log_dir_failure(self, log_dir: Path) -> None:
-        """A log directory is offline."""
+        """Called when a log directory goes offline."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The last offset of each key: what compaction has to remember while it goes through a log."""
+"""The offset map of compaction: the last offset of each key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 from typing import Final
 
 BYTES_PER_ENTRY: Final = 32
-"""What a key takes up at most: 24 bytes, and its share of the buckets' own size and of the room they grow into."""
+"""The maximum memory per key: 24 bytes, and its share of the buckets' overhead and reserved space."""
 
 _CODE_SIZE: Final = 16
 _ENTRY_SIZE: Final = 24
@@ -18,22 +18,22 @@ _SPLIT_AT: Final = 64
 
 
 class OffsetMap:
-    """Keys and their last offsets, in a bounded amount of memory.
+    """Maps keys to their last offsets, in a bounded amount of memory.
 
-    Keys may have any size, so what is stored is a *code* of 16 bytes: the MD5 of the key, or for keys shorter than that
-    the key itself with its length behind it, which is quicker. MD5 is not here for secrecy: that two different keys of
-    one log have the same MD5 by chance is less likely than that the disk returns something else than was written.
+    Keys may have any size, so a *code* of 16 bytes is stored: the MD5 of the key, or for shorter keys the key itself
+    followed by its length, which is quicker. MD5 is not used for secrecy: a collision by chance between two keys of one
+    log is less likely than a disk that returns other data than was written.
 
     **Why not a dict?** A dict of 16-byte strings and integers takes about 160 bytes for each key. Kafka has a table
-    with open addressing, of 24 bytes for each; but to probe it step by step is slow in Python. So this is a table of
-    *buckets*, each a `bytearray` of entries, code and offset, one behind the other:
+    with open addressing, of 24 bytes for each; but probing it step by step is slow in Python. So this is a table of
+    *buckets*, each a `bytearray` of consecutive entries, code and offset:
 
         bucket 0   code code code | offset | code code code | offset | ...
         bucket 1   ...
 
-    A bucket has 32 to 64 entries on average, and `bytearray.find` goes through one in a fraction of a microsecond. That
-    is 28 bytes for each key, for about the price of computing the MD5. When buckets get full, their number doubles.
-    So the map is as small as the log's keys are few, and never larger than `memory`.
+    A bucket has 32 to 64 entries on average, and `bytearray.find` searches one in a fraction of a microsecond. That
+    takes 28 bytes for each key, and about as long as computing the MD5. When buckets get full, their number doubles.
+    So the map grows with the number of keys, but never beyond `memory`.
 
     For one thread.
     """
@@ -42,13 +42,13 @@ class OffsetMap:
 
     def __init__(self, memory: int) -> None:
         self.slots = memory // BYTES_PER_ENTRY
-        """The number of keys that there is room for."""
+        """The maximum number of keys."""
         self.latest_offset = -1
-        """How far the log has been taken in: for what comes behind it the map has no answers."""
+        """The last offset that the map covers."""
         self.clear()
 
     def clear(self) -> None:
-        """Forgets everything, and gives the memory back."""
+        """Removes all keys and releases the memory."""
         self._buckets = [bytearray()]
         self._mask = 0
         self._size = 0
@@ -59,11 +59,11 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """How full it is, from 0 to 1."""
+        """The fill level, from 0 to 1."""
         return self._size / self.slots if self.slots else 1.0
 
     def put(self, key: bytes | memoryview, offset: int) -> None:
-        """Notes a key's offset in the place of what it had; `ValueError` if it is a new one and there is no room."""
+        """Sets or replaces a key's offset; `ValueError` if the key is new and the map is full."""
         code = _code(key)
         bucket = self._buckets[hash(code) & self._mask]
         position = bucket.find(code)
@@ -82,7 +82,7 @@ class OffsetMap:
         self.latest_offset = offset
 
     def get(self, key: bytes | memoryview) -> int:
-        """The offset of a key; -1 if it has none."""
+        """Returns the offset of a key; -1 if it has none."""
         code = _code(key)
         bucket = self._buckets[hash(code) & self._mask]
         position = bucket.find(code)
@@ -94,13 +94,13 @@ class OffsetMap:
         return offset
 
     def update_latest_offset(self, offset: int) -> None:
-        """There are no keys to note up to this offset."""
+        """Marks the log up to this offset as covered."""
         self.latest_offset = offset
 
     def _split(self) -> None:
         """Doubles the number of buckets: each keeps the entries whose hash has a 0 in the next bit.
 
-        One after the other, so that the memory for both halves is needed for one bucket at a time.
+        Buckets are split one after the other, so that only one at a time needs memory for both halves.
         """
         count = len(self._buckets)
         for index in range(count):
@@ -127,9 +127,9 @@ def _code(key: bytes | memoryview) -> bytes:
 
 
 def _aligned(bucket: bytearray, code: bytes, position: int) -> int:
-    """Where an entry begins with this code, looking from a place on where the same bytes are by chance.
+    """Finds the entry with this code, from a position where the same bytes occur unaligned by chance.
 
-    Not so rare as it looks: codes of short keys end in zeros, and offsets begin with them.
+    That is not as rare as it seems: codes of short keys end in zeros, and offsets begin with zeros.
     """
     while position >= 0 and position % _ENTRY_SIZE:
         position = bucket.find(code, position + 1)

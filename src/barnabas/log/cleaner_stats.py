@@ -1,4 +1,4 @@
-"""What the cleaner has to tell about its work."""
+"""Statistics of the cleaner."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from barnabas.common.clock import Clock
 
 
 class PreCleanStats:
-    """What was found when all logs were looked at for the one to clean."""
+    """Statistics of the selection of a log to clean."""
 
     __slots__ = ("cleanable_partitions", "delayed_partitions", "max_compaction_delay_ms")
 
     def __init__(self) -> None:
         self.max_compaction_delay_ms = 0
-        """How long ago a log should have been compacted, by its ``max.compaction.lag.ms``."""
+        """How long the compaction of a log is overdue by its ``max.compaction.lag.ms``; the maximum of all logs."""
         self.delayed_partitions = 0
         self.cleanable_partitions = 0
 
@@ -23,7 +23,7 @@ class PreCleanStats:
 
 
 class CleanerStats:
-    """One cleaning of one log."""
+    """Statistics of one cleaning of one log."""
 
     __slots__ = (
         "_clock",
@@ -50,7 +50,7 @@ class CleanerStats:
         self.bytes_written = 0
         self.messages_written = 0
         self.invalid_messages_read = 0
-        """Records without a key, which cannot be in a compacted log and are dropped."""
+        """Records without a key, which are invalid in a compacted log and are dropped."""
         self.buffer_utilization = 0.0
 
     def map_done(self) -> None:

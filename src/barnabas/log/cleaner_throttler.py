@@ -1,4 +1,4 @@
-"""A limit for what the cleaner reads and writes."""
+"""Throttles the I/O of the cleaner."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ CHECK_INTERVAL_MS: Final = 300
 _NS_PER_MS: Final = 1_000_000
 _NS_PER_SECOND: Final = 1_000_000_000
 _LONGEST_PAUSE_MS: Final = 3_600_000.0
-"""After an hour a thread looks again. (A rate of nearly nothing would otherwise ask for a pause of years.)"""
+"""A thread checks again after an hour. (A tiny rate would otherwise cause a pause of years.)"""
 
 Pause = Callable[[float], object]
-"""Lets so many milliseconds pass, or fewer if the thread is asked to end."""
+"""Waits for a number of milliseconds, or less if the thread is shut down."""
 
 
 class CleanerThrottler:
-    """Keeps the bytes per second of all cleaner threads together under a rate.
+    """Limits the total bytes per second of all cleaner threads.
 
-    Every 300 ms it compares what was done since the last time with what should have been. Doing N bytes at the rate R
-    takes N / R; if less time than that has passed, the difference is waited for. (It is the figure that
-    `barnabas.metrics.throttle.throttle_time` has for quotas: (O - T) / T * W, with O = N / W and T = R.)
+    Every 300 ms it compares the observed bytes with the desired rate. Processing N bytes at the rate R takes N / R; if
+    less time than that has passed, the threads wait for the difference. (This is the formula of
+    `barnabas.metrics.throttle.throttle_time` for quotas: (O - T) / T * W, with O = N / W and T = R.)
 
-    Kafka's sleeps with its lock held, so that the other threads stop at the lock. Here a moment is noted before which
-    nobody goes on, and each thread waits for it on its own: without a lock, and able to be shut down.
+    Kafka sleeps with the lock held, so that the other threads block on the lock. Here the end of the pause is stored,
+    and each thread waits for it on its own: without a lock, and interruptible by a shutdown.
     """
 
     def __init__(self, desired_rate_per_second: float, clock: Clock, meter: Meter) -> None:
@@ -45,7 +45,7 @@ class CleanerThrottler:
         self._resume_ns = self._period_start_ns
 
     def maybe_throttle(self, observed: int, pause: Pause) -> None:
-        """So many bytes were read or written: waits if that was too quick."""
+        """Records bytes read or written, and waits if the rate is exceeded."""
         self._meter.mark(observed)
         wait_ns = self._note(observed)
         if wait_ns > 0:
@@ -62,7 +62,7 @@ class CleanerThrottler:
                 if missing > 0:
                     logger.debug("%d bytes in %d ns are too quick for %s a second", self._observed, elapsed, rate)
                     self._resume_ns = now + int(min(missing, _LONGEST_PAUSE_MS * _NS_PER_MS))
-                # The next period begins when everybody goes on.
+                # The next period begins at the end of the pause.
                 self._period_start_ns = max(now, self._resume_ns)
                 self._observed = 0
             return self._resume_ns - now

@@ -1,4 +1,4 @@
-"""Small files that are either the old one or the new one, whatever happens while they are written."""
+"""Writes small files durably and atomically: after a crash, a file has either the old or the new contents."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from barnabas.log.scratch_directories import is_scratch
 
 
 def make_data_dir(path: Path) -> None:
-    """Makes a directory that only this user can enter. One that is there is left as it is, and parents are ordinary."""
+    """Creates a directory that only this user can enter. Parents get default modes; an existing one is unchanged."""
     path.mkdir(DATA_DIR_MODE, parents=True, exist_ok=True)
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Puts a file with these contents in the place of `path`, for good.
+    """Replaces the file `path` durably by one with these contents.
 
-    The four steps are each needed. The data goes into another file, so that a crash half-way leaves the old one
-    alone. That file is forced to disk before the rename, or a power cut could leave a file under the new name whose
-    blocks never got written. The rename is atomic. The directory is forced to disk after it, or the rename itself
-    could be forgotten, and with it a file that somebody was told is safe.
+    Each of the four steps is needed. The data is written to another file, so that a crash half-way does not affect the
+    old one. That file is forced to disk before the rename, or a power cut could leave a file under the new name whose
+    blocks were never written. The rename is atomic. The directory is forced to disk after it, or the rename itself
+    could be lost, and with it a file that was reported as safe.
 
-    Raises `OSError`. Two threads must not replace the same file at once: they would write into one temporary file.
+    Raises `OSError`. Two threads must not replace the same file at once: they would write to one temporary file.
     """
     temporary = path.with_name(f"{path.name}.tmp")
     try:
@@ -37,7 +37,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Writes a file from its start; a crash may leave any part of it. Without `sync` its data may stay in memory."""
+    """Writes a file, not atomically: a crash may leave any part of it. Without `sync` the data may stay in memory."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, DATA_FILE_MODE)
     try:
         write_fully(fd, [data], 0)
@@ -48,7 +48,7 @@ def write_file(path: Path, data: bytes, *, sync: bool = True) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Returns when what has been written to the file is on the disk."""
+    """Forces the contents of a file to disk."""
     if is_scratch(path):
         return
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -59,7 +59,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Returns when the names in a directory are on the disk: which files there are, not what is in them."""
+    """Forces the entries of a directory to disk: the names of the files, not their contents."""
     if is_scratch(path):
         return
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

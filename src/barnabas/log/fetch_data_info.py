@@ -1,4 +1,4 @@
-"""What a read from the log gives: where it begins, and the bytes, which nobody has read yet."""
+"""The result of a read from the log: its start, and the region of the file, which is not read yet."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from barnabas.protocol.internal.storage import AbortedTxn
 class FetchDataInfo(NamedTuple):
     """The result of one read.
 
-    `records` begins with the batch that has the requested offset in it, so its first records may come before that
-    offset, and ends wherever the size limit fell, in the middle of a batch if need be: clients drop both. It is a
-    region of the segment's file to be sent as it is, or ``b""``, never an empty region: some ``sendfile`` takes a
-    length of 0 for "all there is".
+    `records` begins with the batch that contains the requested offset, so its first records may precede that offset.
+    It ends at the size limit, possibly in the middle of a batch. Clients drop both. It is a region of the segment's
+    file to be sent unchanged, or ``b""``, never an empty region: some implementations of ``sendfile`` send the whole
+    file for a length of 0.
     """
 
     fetch_offset_metadata: LogOffsetMetadata
     records: FileRegion | bytes
     first_entry_incomplete: bool = False
-    """Whether not even the first batch fitted into the size limit."""
+    """Whether the first batch exceeds the size limit."""
     aborted_transactions: list[AbortedTxn] | None = None
     """For a read-committed fetch: the aborted transactions that overlap the records."""

@@ -1,4 +1,4 @@
-"""How far a reader may look into a log."""
+"""The isolation level of a fetch: how far a reader may read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 
 class FetchIsolation(Enum):
-    """The end of the log, from the point of view of a reader.
+    """The offset at which a read ends.
 
     ::
 
@@ -16,8 +16,8 @@ class FetchIsolation(Enum):
     """
 
     LOG_END = auto()
-    """All there is: for followers, and for coordinators that read their own log."""
+    """The whole log: for followers, and for coordinators that read their own log."""
     HIGH_WATERMARK = auto()
-    """What all in-sync replicas have, and no election can take away: for consumers."""
+    """Records that all in-sync replicas have, so that no election can lose them: for consumers."""
     TXN_COMMITTED = auto()
-    """What belongs to no open transaction, besides: for consumers that read committed records only."""
+    """Of these, records before the first open transaction: for ``read_committed`` consumers."""

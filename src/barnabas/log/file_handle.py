@@ -1,4 +1,4 @@
-"""Open files: a descriptor that lives as long as somebody needs it, and the system calls that storage is made of."""
+"""File descriptors with automatic lifetime, and the system calls for storage."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ BUFFER_TYPES: Final = (bytes, bytearray, memoryview)
 _LOGGER: Final = logging.getLogger(__name__)
 
 DATA_FILE_MODE: Final = 0o600
-"""Of every file that storage makes: records are for those whom the ACLs let read them, and the metadata log has SCRAM
-keys. The process's umask can only take more away."""
+"""The mode of every file that storage creates: ACLs restrict who may read records, and the metadata log has SCRAM keys.
+The process's umask can only restrict it further."""
 DATA_DIR_MODE: Final = 0o700
 
 _MAX_BUFFERS: Final = 1024
-"""How many buffers one call takes (IOV_MAX) on Linux and macOS."""
+"""The maximum number of buffers per call (IOV_MAX) on Linux and macOS."""
 
 
 class FileHandle(int):
-    """A file descriptor that closes itself when the last reference to it goes away.
+    """A file descriptor that closes itself when the last reference to it is dropped.
 
-    A fetch response on its way out is a list of regions of segment files, to be moved by ``sendfile`` whenever the
-    client's socket has room. In the meantime the segment may be deleted. Closing its descriptor then would be worse
-    than an error: the number is free for the next file or connection to be opened, and the consumer would be sent the
-    contents of that.
+    A fetch response is a list of regions of segment files, which ``sendfile`` moves whenever the client's socket has
+    room. Meanwhile the segment may be deleted. Closing its descriptor then would be worse than an error: the next file
+    or connection would reuse the number, and the consumer would receive the contents of that.
 
-    So nobody closes a handle. It *is* the descriptor's number, and whoever works with the number, such as a
-    `FileRegion` or the rest of one that was half sent, holds a reference to the handle by doing so. To close a file is
-    to drop one's reference::
+    So a handle is never closed explicitly. It *is* the descriptor's number, and every user of the number, such as a
+    `FileRegion` or the rest of a partially sent one, thereby holds a reference to the handle. A file is closed by
+    dropping the reference::
 
         region = FileRegion(handle, 0, 4096)
         del handle             # the segment is deleted; the file's space is not free yet
@@ -63,16 +62,16 @@ class FileHandle(int):
 
 
 class ScratchFileHandle(FileHandle):
-    """One of a file that need not outlive the process: to sync it does nothing."""
+    """A handle of a file that need not outlive the process: syncing it does nothing."""
 
     __slots__ = ()
 
 
 def ensure_spare_descriptors(count: int) -> None:
-    """Raises `OSError` (EMFILE) unless more than so many files can be opened. The lowest free number tells."""
+    """Raises `OSError` (EMFILE) unless more than `count` files can be opened, judging by the lowest free number."""
     if sys.platform == "win32":
         return
-    import resource  # there is none on Windows
+    import resource  # not available on Windows
 
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
@@ -80,17 +79,16 @@ def ensure_spare_descriptors(count: int) -> None:
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
-        return  # which says nothing about the number of files
+        return  # this error is unrelated to the number of files
     os.close(lowest)
     if limit != resource.RLIM_INFINITY and lowest >= limit - count:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Writes all the buffers, one behind the other, and returns their size.
+    """Writes all buffers consecutively, and returns their total size.
 
-    It is one system call unless the file system takes less than it is offered. (Python itself repeats a call that a
-    signal interrupted.)
+    It makes one system call unless the file system writes only a part. (Python itself repeats an interrupted call.)
     """
     rest = list(buffers)
     start = position
@@ -110,7 +108,7 @@ def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
 
 
 def _joined_pwritev(fd: int, buffers: Sequence[Buffer], position: int) -> int:
-    """For systems without ``pwritev``: macOS before 11."""
+    """Replaces ``pwritev`` on systems without it: macOS before 11."""
     return os.pwrite(fd, buffers[0] if len(buffers) == 1 else b"".join(buffers), position)
 
 
@@ -118,7 +116,7 @@ _pwritev: Callable[[int, Sequence[Buffer], int], int] = getattr(os, "pwritev", _
 
 
 def read_fully(fd: int, size: int, position: int) -> bytes:
-    """So many bytes, or all up to the end of the file where that comes first."""
+    """Reads `size` bytes, or up to the end of the file if that comes first."""
     data = os.pread(fd, size, position)
     if len(data) == size:
         return data
@@ -132,7 +130,7 @@ def read_fully(fd: int, size: int, position: int) -> bytes:
 
 
 def read_fully_into(fd: int, buffer: bytearray | memoryview, position: int) -> int:
-    """Fills the buffer, as far as the file goes; returns the number of bytes."""
+    """Fills the buffer, up to the end of the file; returns the number of bytes."""
     rest = memoryview(buffer)
     start = position
     while rest:
@@ -152,7 +150,7 @@ def read_fully_into(fd: int, buffer: bytearray | memoryview, position: int) -> i
 if sys.platform == "darwin":
 
     def sync_data(fd: int) -> None:
-        """Returns when the file's contents are on the disk; on macOS, plain ``fsync`` leaves them in its cache."""
+        """Forces the file's contents to disk; on macOS, ``fsync`` alone leaves them in the disk's cache."""
         if isinstance(fd, ScratchFileHandle):
             return
         try:
@@ -163,7 +161,7 @@ if sys.platform == "darwin":
 else:
 
     def sync_data(fd: int) -> None:
-        """Returns when the file's contents, and its size, are on the disk."""
+        """Forces the file's contents and its size to disk."""
         if isinstance(fd, ScratchFileHandle):
             return
         os.fdatasync(fd)

@@ -1,8 +1,7 @@
-"""The ``.log`` file of a segment: record batches, one behind the other, and nothing else.
+"""The ``.log`` file of a segment: a sequence of record batches and nothing else.
 
-A batch says in its header how long it is, so the file is a chain that can only be followed from a known place: its
-beginning, or a position that an index knows. That is how everything here works. None of it looks into the batches but
-the search for a timestamp.
+The header of a batch has its length, so the file can only be scanned from a known position: its beginning, or a
+position from an index. Only the search for a timestamp reads the records inside the batches.
 """
 
 from __future__ import annotations
@@ -51,22 +50,22 @@ _SEARCHED: Final = struct.Struct(">qi4xb6xi")
 _SMALLEST_BATCH: Final = HEADER_SIZE - LOG_OVERHEAD
 _LEGACY_CRC: Final = struct.Struct(">12xI")
 _SMALLEST_LENGTH: Final = 14
-"""Of a message in the oldest format. What is shorter is damaged, whatever the magic says."""
+"""The length of the smallest message in the oldest format. A shorter one is damaged, whatever its magic."""
 
-# How header-only scans read. A system call costs about as much as copying 16 KiB, so headers of small batches are
-# read many at a time, and those of large batches alone. The first read covers the usual distance between the entry of
-# an index and the batch that is looked for.
+# Read sizes of header-only scans. A system call costs about as much as copying 16 KiB, so headers of small batches are
+# read many at a time, and those of large batches alone. The first read covers the usual distance between an index
+# entry and the requested batch.
 _FIRST_READ: Final = 1 << 12
 _LONGEST_READ: Final = 1 << 16
 _LARGE_BATCH: Final = 1 << 13
 _LOAD_CHUNK: Final = 1 << 20
 
 _new_tuple = tuple.__new__
-"""A named tuple in one call; its class would make another one in Python."""
+"""Creates a named tuple without a second call in Python, which its class would make."""
 
 
 class LogOffsetPosition(NamedTuple):
-    """A batch: the offset it begins with, where it is in the file, and how long."""
+    """A batch: its base offset, its position in the file, and its size."""
 
     offset: int
     position: int
@@ -80,16 +79,15 @@ class TimestampAndOffset(NamedTuple):
 
 
 class FileBatch(RecordBatch):
-    """A batch in a file: its header is in memory, its records are read if and when somebody asks for them.
+    """A batch in a file: its header is in memory, its records are read on first access.
 
-    It can be used like any `RecordBatch`, except that it is not the place to change anything. It stays readable when
-    the file is renamed or deleted.
+    It can be used like any `RecordBatch`, but not changed. It stays readable when the file is renamed or deleted.
     """
 
     __slots__ = ("_handle", "_loaded", "_path", "position")
 
     position: int
-    """Where it begins in the file."""
+    """The position of the batch in the file."""
 
     def __init__(self, handle: FileHandle, path: Path, position: int, header: tuple[int, ...]) -> None:
         self._handle = handle
@@ -136,25 +134,23 @@ class FileBatch(RecordBatch):
 class FileRecords:
     """Record batches in a file that grows at its end.
 
-    **Writing** is one system call for one append, at a position that is known and not at "the end of the file". If the
-    disk is full half way through, the size stays what it was, and the torn batch is cut off, or else overwritten by
-    the next one. Whoever appends asks for blocks in advance when the file has come to `allocate_at`; what is left of
-    them is given back when the file is trimmed, truncated or closed.
+    **Writing** is one system call per append, at a known position and not at "the end of the file". If the disk is full
+    half way through, the size does not change, and the torn batch is truncated, or else overwritten by the next one.
+    The caller allocates blocks in advance when the size reaches `allocate_at`; unused blocks are released when the file
+    is trimmed, truncated or closed.
 
-    **Reading** for a consumer reads nothing: `read_slice` names a part of the file, which the transport moves to the
-    socket. The other methods follow the chain of headers; of a file with batches of 16 KiB they read 61 bytes in
-    16,384.
+    **Reading** for a consumer reads nothing: `read_slice` returns a region of the file, which the transport moves to
+    the socket. The other methods scan the headers: in a file with batches of 16 KiB they read 61 bytes in 16,384.
 
-    **A torn tail**, what a crash leaves of a batch that was being written, is taken for the end of the file: the chain
-    stops before a batch that is not all there. A header that cannot be true is an error: `CorruptRecordError` (or
-    `InvalidRecordError` for message formats from before Kafka 0.11). Only recovery, which looks at all checksums, cuts
-    anything off.
+    **A torn tail**, an incomplete batch that a crash leaves, counts as the end of the file: a scan stops before it. An
+    impossible header is an error: `CorruptRecordError` (or `InvalidRecordError` for message formats from before Kafka
+    0.11). Only recovery, which verifies all checksums, truncates the file.
 
-    **Closing and deleting** do not pull the file from under a region that is on its way to a socket, or a batch that
-    somebody still looks at: they hold on to the `FileHandle`, and the last one to let go of it closes the descriptor.
+    **Closing and deleting** do not affect a region that is being sent, or a batch that is still in use: both hold the
+    `FileHandle`, and the last reference to it closes the descriptor.
 
-    One thread at a time may append or truncate (the owner of the log's lock); any number may read meanwhile. They see
-    what was there when they looked at `size_in_bytes`, which grows after the bytes are written.
+    One thread at a time (the owner of the log's lock) may append or truncate; any number may read meanwhile. Readers
+    see the file up to `size_in_bytes`, which grows after the bytes are written.
     """
 
     __slots__ = (
@@ -169,15 +165,15 @@ class FileRecords:
     )
 
     size_in_bytes: int
-    """The batches that are there, from the point of view of readers. Changed by what is called here, and read often."""
+    """The size of the file as readers see it. Only the methods of this class change it."""
     allocate_at: int
-    """The size at which `allocate_ahead` has something to do."""
+    """The size at which `allocate_ahead` has to be called."""
 
     def __init__(self, path: Path, *, preallocate: int = 0, mutable: bool = True) -> None:
-        """Opens the file, or makes it.
+        """Opens or creates the file.
 
-        With `preallocate`, a file without contents is made that long at once, for file systems on which growing one is
-        dear; `size_in_bytes` counts what has been written.
+        With `preallocate`, an empty file gets that length at once, for file systems on which growing a file is
+        expensive; `size_in_bytes` counts only written bytes.
         """
         self.path = path
         self.mutable = mutable
@@ -193,7 +189,7 @@ class FileRecords:
         self.size_in_bytes = size
         self._allocated = preallocation.allocated_end(status) if mutable else 0
         self.allocate_at = preallocation.FIRST
-        # What a process that was killed had written is in the file, but nobody knows whether it is on the disk.
+        # A killed process may have left bytes that are not on the disk yet.
         self._unflushed = size > 0
         self._changed = False
 
@@ -204,7 +200,7 @@ class FileRecords:
     # Writing
 
     def append(self, buffers: Buffer | Sequence[Buffer]) -> int:
-        """Writes the bytes, from one buffer or several, behind what is there; returns how many they were."""
+        """Appends the bytes of one or several buffers; returns their number."""
         handle = self._handle
         if handle is None:
             handle = self._open_handle()
@@ -227,7 +223,7 @@ class FileRecords:
         return written
 
     def _failed_at(self, handle: FileHandle, position: int, error: OSError) -> NoReturn:
-        """Takes back what half an append has left, and says what is wrong."""
+        """Truncates the remains of a failed append, and raises the storage error."""
         with suppress(OSError):
             os.ftruncate(handle, position)
             self._allocated = 0
@@ -240,9 +236,9 @@ class FileRecords:
         return size
 
     def allocate_ahead(self, limit: int) -> None:
-        """Sees to it that the file has the blocks for its next appends, up to a size that it is not going to exceed.
+        """Allocates blocks for the next appends, up to `limit`, the maximum size of the file.
 
-        Nothing depends on that. Where it cannot be done, blocks are allocated page by page, as for any file.
+        This is only an optimization. Where it fails, blocks are allocated page by page, as for any file.
         """
         handle = self._handle
         size = self.size_in_bytes
@@ -252,20 +248,20 @@ class FileRecords:
             self.allocate_at = _NEVER
             return
         start = max(size, self._allocated)
-        # After a failure, too: some of it may be there.
+        # After a failure, too: some of the blocks may be allocated.
         self._allocated = max(end, start)
         go_on = start >= end or preallocation.allocate(handle, start, end - start)
         self.allocate_at = end - ahead // 2 if go_on and end < limit else _NEVER
 
     def note_flushed(self) -> None:
-        """What is in the file is on the disk: the last shutdown was a clean one."""
+        """Marks the contents as flushed, after a clean shutdown."""
         self._unflushed = False
 
     def flush(self) -> None:
-        """Returns when everything that was appended is on the disk."""
+        """Forces everything that was appended to disk."""
         if not self._unflushed:
             return
-        # Cleared first: what is appended while the disk is at work may be left out.
+        # Cleared before the sync, which may not include concurrent appends.
         self._unflushed = False
         try:
             sync_data(self._open_handle())
@@ -274,7 +270,7 @@ class FileRecords:
             raise storage_error("flush", self.path, error) from error
 
     def truncate_to(self, size: int) -> int:
-        """Cuts the file off at a position, which should be where a batch begins; returns how many bytes went."""
+        """Truncates the file at the start position of a batch; returns the number of bytes removed."""
         original = self.size_in_bytes
         if not 0 <= size <= original:
             raise ValueError(f"cannot truncate {self.path} to {size} bytes: it has {original}")
@@ -292,23 +288,23 @@ class FileRecords:
         return original - size
 
     def trim(self) -> None:
-        """Gives back what was preallocated and not used."""
+        """Releases unused preallocated space."""
         self.truncate_to(self.size_in_bytes)
 
     # The file
 
     def rename(self, path: Path) -> None:
-        """Regions and batches that were handed out do not notice."""
+        """Renames the file. Existing regions and batches stay valid."""
         with disk_access("rename", self.path):
             self.path.replace(path)
         self.path = path
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Takes note that the directory was renamed."""
+        """Updates the path after the directory was renamed."""
         self.path = directory / self.path.name
 
     def close(self) -> None:
-        """Makes sure that everything that was changed is on the disk, and lets go of the file."""
+        """Forces all changes to disk and closes the file."""
         if self._handle is not None:
             try:
                 if self.mutable:
@@ -319,11 +315,11 @@ class FileRecords:
                 self.close_handlers()
 
     def close_handlers(self) -> None:
-        """Lets go of the file without writing anything, as when its disk has failed."""
+        """Closes the file without writing anything, for example after a disk failure."""
         self._handle = None
 
     def delete_if_exists(self) -> bool:
-        """Removes the file; its space is free when the last region of it is gone. Returns whether it was there."""
+        """Deletes the file; returns whether it existed. Its space is free when its last region is released."""
         self.close_handlers()
         with disk_access("delete", self.path):
             try:
@@ -335,7 +331,7 @@ class FileRecords:
     # Reading
 
     def read_slice(self, position: int, size: int) -> FileRegion:
-        """Names a part of the file for the transport, as far as the file goes. Reads nothing."""
+        """Returns a region of the file, up to its end, for the transport. Reads nothing."""
         handle = self._handle
         if handle is None:
             handle = self._open_handle()
@@ -344,28 +340,28 @@ class FileRecords:
         return FileRegion(handle, position, size)
 
     def read_bytes(self, position: int, size: int) -> bytes:
-        """A part of the file, as far as it goes."""
+        """Reads a part of the file, up to its end."""
         size = self._available(position, size)
         with disk_access("read", self.path):
             return read_fully(self._open_handle(), size, position)
 
     def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
-        """Fills the buffer with what begins at `position`, as far as the file goes; returns the number of bytes."""
+        """Reads from `position` into the buffer, up to the end of the file; returns the number of bytes."""
         size = self._available(position, len(buffer))
         with disk_access("read", self.path):
             return read_fully_into(self._open_handle(), memoryview(buffer)[:size], position)
 
     def batches(self, start: int = 0, end: int | None = None) -> Iterator[FileBatch]:
-        """The batches from a position on that begins one, by their headers."""
+        """Yields the batches from the start position of one on. Reads only their headers."""
         handle = self._open_handle()
         path = self.path
         for position, _, chunk, at in self._scan(start, end):
             yield FileBatch(handle, path, position, HEADER.unpack_from(chunk, at))
 
     def loaded_batches(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, RecordBatch]]:
-        """The batches with all of their bytes, and their positions: for going through a whole file.
+        """Yields positions and complete batches, for reading a whole file.
 
-        It is read in chunks of a megabyte, or of one batch where that is larger.
+        The file is read in chunks of a megabyte, or of one batch if that is larger.
         """
         position = start
         end = self.size_in_bytes if end is None else min(end, self.size_in_bytes)
@@ -388,15 +384,15 @@ class FileRecords:
                 yield position + at, RecordBatch(chunk, at)
                 at += size
             if len(chunk) < wanted:
-                return  # somebody has cut the file off meanwhile
+                return  # the file was truncated meanwhile
             position += at
 
     def search_for_offset(self, target: int, start_position: int = 0) -> LogOffsetPosition | None:
-        """The first batch that ends at or behind an offset, looking from a position on that begins a batch.
+        """Finds the first batch whose last offset is at least `target`, from the start position of a batch on.
 
-        It has the offset in it, unless compaction removed that: then it is the next one there is.
+        The batch contains the offset, unless compaction removed that offset: then it is the next batch.
         """
-        # Like `_scan`, but the walk to a batch is what a fetch spends its time with.
+        # Like `_scan`, but inlined, because a fetch spends most of its time here.
         handle = self._handle
         if handle is None:
             handle = self._open_handle()
@@ -436,10 +432,10 @@ class FileRecords:
     def search_for_timestamp(
         self, target: int, start_position: int = 0, starting_offset: int = 0
     ) -> TimestampAndOffset | None:
-        """The first record at or behind an offset whose timestamp is the target or later.
+        """Finds the first record at or after `starting_offset` whose timestamp is the target or later.
 
-        Batches are skipped by the largest timestamp in their header; only one that has such a record is read (and
-        decompressed). If it has it before `starting_offset`, the search goes on.
+        Batches are skipped by the largest timestamp in their header; only a batch with such a record is read (and
+        decompressed). If the record is before `starting_offset`, the search continues.
         """
         for batch in self.batches(start_position):
             if batch.max_timestamp >= target and batch.last_offset >= starting_offset:
@@ -449,7 +445,7 @@ class FileRecords:
         return None
 
     def largest_timestamp(self, start_position: int = 0) -> TimestampAndOffset:
-        """The largest timestamp from a position on, with the last offset of the first batch that has it; -1 if none."""
+        """Finds the largest timestamp from a position on, and the last offset of the first batch with it; else -1."""
         found = TimestampAndOffset(NO_TIMESTAMP, -1)
         for batch in self.batches(start_position):
             if batch.max_timestamp > found.timestamp:
@@ -457,7 +453,7 @@ class FileRecords:
         return found
 
     def holds_old_format(self, position: int) -> bool:
-        """Whether an intact message of format 0 or 1 (before Kafka 0.11) begins here, and not just damage."""
+        """Returns whether an intact message of format 0 or 1 (before Kafka 0.11) begins at a position."""
         head = self.read_bytes(position, MAGIC_OFFSET + 1)
         if len(head) <= MAGIC_OFFSET:
             return False
@@ -468,7 +464,7 @@ class FileRecords:
         stated: int = _LEGACY_CRC.unpack_from(data)[0]
         return zlib.crc32(memoryview(data)[MAGIC_OFFSET:]) == stated
 
-    # How it works
+    # Implementation
 
     def _open_handle(self) -> FileHandle:
         handle = self._handle
@@ -483,7 +479,7 @@ class FileRecords:
         return min(size, end - position)
 
     def _scan(self, start: int, end: int | None = None) -> Iterator[tuple[int, int, bytes, int]]:
-        """The batches that are all there: position, size, and a buffer with the header at an offset in it."""
+        """Yields each complete batch: position, size, a buffer, and the index of the header in the buffer."""
         handle = self._open_handle()
         end = self.size_in_bytes if end is None else min(end, self.size_in_bytes)
         position = chunk_start = start
@@ -498,7 +494,7 @@ class FileRecords:
                 chunk_start = position
                 at = 0
                 if len(chunk) <= MAGIC_OFFSET:
-                    return  # somebody has cut the file off meanwhile
+                    return  # the file was truncated meanwhile
             length, magic = _LENGTH_AND_MAGIC.unpack_from(chunk, at)
             if length < _SMALLEST_BATCH or magic != MAGIC:
                 raise self._damage(length, magic, position)
@@ -515,7 +511,7 @@ class FileRecords:
             raise storage_error("read", self.path, error) from error
 
     def _damage(self, length: int, magic: int, position: int) -> CorruptRecordError | InvalidRecordError:
-        """What to say about a header that cannot be true."""
+        """Returns the error for an impossible header."""
         where = f"{self.path}: the record batch at position {position}"
         if length < _SMALLEST_LENGTH or magic == MAGIC:
             return CorruptRecordError(f"{where} has an impossible length of {length} bytes")

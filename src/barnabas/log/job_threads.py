@@ -1,4 +1,4 @@
-"""Doing many independent things on a few threads, and waiting for all of them."""
+"""Runs many independent jobs on a few threads, and waits for all of them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PROGRESS_INTERVAL_MS: Final = 2000
 
 
 class Progress:
-    """Counts jobs that are done, and reports how many, at most every `PROGRESS_INTERVAL_MS`.
+    """Counts completed jobs, and reports their number at most every `PROGRESS_INTERVAL_MS`.
 
-    What takes less time than that is not reported at all.
+    Work that takes less time than that is not reported at all.
     """
 
     def __init__(self, total: int, clock: Clock, report: Callable[[int, int], None]) -> None:
-        """`report` is called with the number of jobs that are done and `total`, by one thread at a time."""
+        """`report` is called with the number of completed jobs and `total`, by one thread at a time."""
         self._total = total
         self._clock = clock
         self._report = report
@@ -41,9 +41,9 @@ class Progress:
 def run_jobs(
     jobs: Iterable[Callable[[], object]], threads: int, name: str, progress: Progress | None = None
 ) -> list[Exception]:
-    """Runs all jobs, on at most so many threads called `name` and a number; returns what went wrong.
+    """Runs all jobs on a limited number of threads, named `name` and a number; returns the errors.
 
-    With one thread it is the caller's own. More are worth it where jobs wait for a disk.
+    With one thread, the jobs run on the caller's own. More threads help if jobs wait for a disk.
     """
     waiting = deque(jobs)
     errors: list[Exception] = []

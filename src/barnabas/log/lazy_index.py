@@ -1,4 +1,4 @@
-"""An index that is opened when somebody first asks it something."""
+"""An index that is opened on first use."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ IndexT = TypeVar("IndexT", bound=AbstractIndex)
 
 
 class LazyIndex(Generic[IndexT]):
-    """The place of an index, and the index itself once it is needed.
+    """Holds the path of an index, and opens the index when it is needed.
 
-    A broker that starts has two indexes for each of maybe a hundred thousand segments, and is going to need those of
-    the active segments, and of a few more. Renaming, closing and deleting do not need the index either, just its path.
+    At startup, a broker has two indexes for each of maybe a hundred thousand segments, but needs only those of the
+    active segments and a few more. Renaming, closing and deleting need only the path.
 
-    Once closed or deleted, it does not open again: a reader that comes too late must not bring the file back to life.
+    Once closed or deleted, it does not open again: a late reader must not recreate the file.
     """
 
     __slots__ = ("_closed", "_lock", "_open", "_path", "index")
@@ -32,7 +32,7 @@ class LazyIndex(Generic[IndexT]):
         self._lock = threading.Lock()
         """Guards the fields; an index's own lock may be taken inside it."""
         self.index: IndexT | None = None
-        """What `get` returns, if it has been opened. For those who come with every append."""
+        """The opened index, or None. Every append reads it, to avoid the lock of `get`."""
         self._closed = False
 
     @property
@@ -56,9 +56,9 @@ class LazyIndex(Generic[IndexT]):
             return self.index
 
     def reset(self) -> IndexT:
-        """An index without entries and with its full capacity, whatever was in the file: recovery makes it again.
+        """Returns an empty index with its full capacity, which recovery fills.
 
-        The old contents are not looked at. After a crash there may be megabytes of zeros, a sparse file of Kafka's.
+        The old contents are not read. After a crash of Kafka, the file may be sparse, with megabytes of zeros.
         """
         with self._lock:
             if self._closed:
@@ -71,7 +71,7 @@ class LazyIndex(Generic[IndexT]):
             return self.index
 
     def rename(self, path: Path) -> None:
-        """Renames the file; that of an index nobody has asked for yet need not exist."""
+        """Renames the file. The file of an index that was never opened may not exist."""
         with self._lock:
             if self.index is not None:
                 self.index.rename(path)
@@ -80,25 +80,25 @@ class LazyIndex(Generic[IndexT]):
                     try:
                         self._path.replace(path)
                     except FileNotFoundError:
-                        if self._path.exists():  # then it is the target's directory that is not there
+                        if self._path.exists():  # the target's directory is missing
                             raise
             self._path = path
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Takes note that the directory was renamed."""
+        """Updates the path after the directory was renamed."""
         with self._lock:
             self._path = directory / self._path.name
             if self.index is not None:
                 self.index.update_parent_dir(directory)
 
     def flush(self) -> None:
-        """What nobody has opened, nobody has changed."""
+        """Flushes the index if it is open. An index that was never opened has no changes."""
         index = self.index
         if index is not None:
             index.flush()
 
     def close(self) -> None:
-        """Closes the index. Leaves a file in any case: a segment without its index files counts as damaged."""
+        """Closes the index, and ensures that the file exists: a segment without index files counts as damaged."""
         with self._lock:
             if self.index is not None:
                 self.index.close()
@@ -114,7 +114,7 @@ class LazyIndex(Generic[IndexT]):
             self._closed = True
 
     def delete_if_exists(self) -> bool:
-        """Removes the file; returns whether it was there."""
+        """Deletes the file; returns whether it existed."""
         with self._lock:
             self._closed = True
             if self.index is not None:

@@ -1,18 +1,18 @@
-"""Which leader wrote what: the leader epochs of a partition and where each one starts.
+"""The leader epochs of a partition and their start offsets.
 
-Each time a partition gets a new leader, the controller gives it the next epoch. The leader stamps its epoch on every
-batch, and each replica keeps a list of where in its log the epochs begin::
+Each time a partition gets a new leader, the controller assigns the next epoch. The leader writes its epoch into every
+batch, and each replica keeps a list of the start offsets of the epochs in its log::
 
     epoch   start offset
       0          0           offsets    0 ..  99 were written by the leader of epoch 0
       2        100           offsets  100 .. 119 by the leader of epoch 2 (the one of epoch 1 wrote nothing)
-      5        120           offsets  120 ..     by the present one
+      5        120           offsets  120 ..     by the current one
 
-That list is how two replicas find out where their logs part. A follower says "the last epoch that I have is 3, where
-does it end for you?", and the leader answers with the epoch below or equal that it has, here 2, and its end, 120. If
-the follower's own epoch 2 ends earlier, it is fine up to there; whatever it has beyond the smaller of both ends was
-never committed, and goes. Before there were epochs, followers cut their logs at the high watermark, which can be stale
-on either side, and so lost committed records or kept some that no other replica had.
+With that list, two replicas find out where their logs diverge. A follower asks "my last epoch is 3, where does it end
+for you?", and the leader responds with its largest epoch up to that, here 2, and the end offset, 120. If the follower's
+own epoch 2 ends earlier, its log is valid up to there. Records beyond the smaller of both end offsets were never
+committed, and the follower truncates them. Before there were epochs, followers truncated to the high watermark, which
+can be stale on either side, and so lost committed records or kept some that no other replica had.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ UNDEFINED_EPOCH: Final = -1
 UNDEFINED_EPOCH_OFFSET: Final = -1
 
 Schedule: TypeAlias = Callable[[str, Callable[[], None]], object]
-"""Has a task, with a name for logs, run once and soon on some other thread."""
+"""Runs a task once, soon, on another thread. The name is for logs."""
 
 _epoch = attrgetter("epoch")
 _start_offset = attrgetter("start_offset")
 
 
 class EpochEndOffset(NamedTuple):
-    """An epoch and the offset after its last record; both -1 where nothing is known."""
+    """An epoch and the offset after its last record; both -1 if unknown."""
 
     leader_epoch: int
     end_offset: int
@@ -50,19 +50,18 @@ UNDEFINED_EPOCH_END_OFFSET: Final = EpochEndOffset(UNDEFINED_EPOCH, UNDEFINED_EP
 
 
 class LeaderEpochFileCache:
-    """The leader epochs of one log, in memory and in its ``leader-epoch-checkpoint``.
+    """Keeps the leader epochs of one log, in memory and in its ``leader-epoch-checkpoint``.
 
-    Both columns of the list grow strictly from entry to entry. It is replaced as a whole at every change, which happens
-    once per leader; so the readers, which come with every fetch, take no lock and never see half a change.
+    Epochs and start offsets grow strictly from entry to entry. Every change, one per leader, replaces the list as a
+    whole. So readers, which come with every fetch, take no lock and never see a partial change.
 
-    A new entry is on disk before `assign` returns: with the file lost, no replica could tell what the log's records
-    are. Two kinds of changes are written down in the background, because they happen on threads that others wait for:
+    A new entry is on disk before `assign` returns, because without the entry no replica could identify the log's
+    records. Two kinds of changes are written in the background, because they happen on threads that others wait for:
 
-    * A truncation. A file that still has entries too many after a crash is no harm: opening the log truncates them
-      again.
+    * A truncation. Surplus entries in the file after a crash are harmless: opening the log truncates them again.
     * The epoch of a batch that is being appended (`assign_later`). The log calls `flush` before it counts any records
-      as flushed. So an entry that a crash has kept from the file is one of records that are looked at again when the
-      log is opened, and that gives it back.
+      as flushed. So if a crash loses an entry, its records are beyond the recovery point, and recovery restores the
+      entry from them when the log is opened.
     """
 
     def __init__(self, partition: TopicPartition, checkpoint: LeaderEpochCheckpointFile, schedule: Schedule) -> None:
@@ -70,36 +69,36 @@ class LeaderEpochFileCache:
         self._checkpoint = checkpoint
         self._schedule = schedule
         self._lock = threading.Lock()
-        """Guards changes of `_entries`. Nothing is waited for, and nothing locked, inside it."""
+        """Guards changes of `_entries`. No other lock is taken, and nothing blocks, inside it."""
         self._file_lock = threading.Lock()
-        """Held while the file is written, with what `_entries` is then: an older list cannot overwrite a newer one. The
-        lock of the checkpoint file is taken inside it."""
+        """Held while `_entries` are read and written to the file, so that an older list cannot overwrite a newer one.
+        The lock of the checkpoint file is taken inside it."""
         self._is_behind = False
-        """Whether the file has not got everything. Set after a change of `_entries`, taken back before a write."""
+        """Whether the file may lack a change. Set after a change of `_entries`, cleared before a write."""
         self._is_replaced = False
-        """Whether another cache has taken over. The file's name may be that of another log's by now."""
+        """Whether another cache has replaced this one. The file name may belong to another log by now."""
         self._entries: tuple[EpochEntry, ...] = ()
         self.latest_epoch: int | None = None
-        """The last epoch that has records, or is about to. Every append reads it."""
+        """The latest epoch. Every append reads it."""
         for entry in checkpoint.read():
             self._insert(entry)
 
     # Changes
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Notes that an epoch starts at an offset, unless that is known.
+        """Records the start offset of an epoch, unless it is known.
 
-        Entries that contradict the new one go: what is not older than it in both respects cannot be right.
+        Removes entries that contradict the new one: those whose epoch or start offset is not smaller.
         """
         self.assign_all((EpochEntry(epoch, start_offset),))
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> None:
-        """The same for several epochs, with one write at the end."""
+        """Assigns several epochs, with one write at the end."""
         if self._insert_all(list(entries)):
             self._write()
 
     def assign_later(self, epoch: int, start_offset: int) -> None:
-        """`assign` for a batch that is about to be appended: the disk is not waited for, see the class."""
+        """Assigns the epoch of a batch to be appended, without waiting for the disk; see the class."""
         if self._insert_all([EpochEntry(epoch, start_offset)]):
             self._flush_later()
 
@@ -108,7 +107,7 @@ class LeaderEpochFileCache:
         for entry in new:
             needed |= self._is_update_needed(entry)
         if not needed:
-            return False  # the usual case: a batch of the epoch that is there already
+            return False  # fast path: the epoch is known
         with self._lock:
             changed = False
             for entry in new:
@@ -132,7 +131,7 @@ class LeaderEpochFileCache:
         while keep and (entries[keep - 1].epoch >= entry.epoch or entries[keep - 1].start_offset >= entry.start_offset):
             keep -= 1
         removed = entries[keep:]
-        # That a new leader starts where the last one did is normal: the last one wrote nothing.
+        # An equal start offset is normal: the previous leader wrote nothing.
         if len(removed) > 1 or (removed and removed[0].start_offset != entry.start_offset):
             logger.warning("%s: epochs %s contradict the new one %s and are dropped", self._partition, removed, entry)
         self._set_entries((*entries[:keep], entry))
@@ -143,7 +142,7 @@ class LeaderEpochFileCache:
         self.latest_epoch = entries[-1].epoch if entries else None
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forgets the epochs that start at `end_offset` or later: the log was cut there. Nothing if it is negative."""
+        """Removes the epochs that start at `end_offset` or later. A negative offset removes nothing."""
         with self._lock:
             entries = self._entries
             kept = _before(entries, end_offset)
@@ -154,7 +153,7 @@ class LeaderEpochFileCache:
         self._flush_later()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forgets the epochs that end at `start_offset` or before; the one it lies in now starts there."""
+        """Removes the epochs that end at or before `start_offset`; the epoch that contains it now starts there."""
         with self._lock:
             entries = self._entries
             kept = _from(entries, start_offset)
@@ -165,7 +164,7 @@ class LeaderEpochFileCache:
         self._flush_later()
 
     def clear(self) -> None:
-        """Forgets everything, in memory only: for a log that is being deleted."""
+        """Removes all entries in memory only, for a log that is being deleted."""
         with self._lock:
             self._set_entries(())
         self._is_behind = False
@@ -176,7 +175,7 @@ class LeaderEpochFileCache:
         self._write()
 
     def flush(self) -> None:
-        """Returns when the file has everything that is known now."""
+        """Writes the file if it lacks a change."""
         if self._is_behind:
             self._write()
 
@@ -203,7 +202,7 @@ class LeaderEpochFileCache:
             self._write(if_dir_exists=True)
 
     def with_checkpoint(self, checkpoint: LeaderEpochCheckpointFile) -> LeaderEpochFileCache:
-        """A cache with the same epochs and another file: the log's directory was renamed. This one writes no more."""
+        """Returns a cache with the same epochs for a renamed directory. This cache stops writing."""
         with self._file_lock:
             self._is_replaced = True
         other = LeaderEpochFileCache.__new__(LeaderEpochFileCache)
@@ -219,7 +218,7 @@ class LeaderEpochFileCache:
             other._flush_later()
         return other
 
-    # Questions: no lock, see the class
+    # Queries: no lock, see the class
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -241,13 +240,13 @@ class LeaderEpochFileCache:
         return entries[index] if index < len(entries) and entries[index].epoch == epoch else None
 
     def previous_entry(self, epoch: int) -> EpochEntry | None:
-        """The last epoch before `epoch`."""
+        """Returns the entry of the last epoch before `epoch`."""
         entries = self._entries
         index = bisect_left(entries, epoch, key=_epoch)
         return entries[index - 1] if index else None
 
     def previous_epoch(self, epoch: int | None = None) -> int | None:
-        """The last epoch before `epoch`, or before the latest one."""
+        """Returns the last epoch before `epoch`, or before the latest one."""
         entries = self._entries
         if epoch is None:
             return entries[-2].epoch if len(entries) > 1 else None
@@ -255,24 +254,24 @@ class LeaderEpochFileCache:
         return None if entry is None else entry.epoch
 
     def next_epoch(self, epoch: int) -> int | None:
-        """The first epoch after `epoch`."""
+        """Returns the first epoch after `epoch`."""
         entries = self._entries
         index = bisect_right(entries, epoch, key=_epoch)
         return entries[index].epoch if index < len(entries) else None
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch that an offset was, or would be, written in; None for one before the first entry."""
+        """Returns the epoch in which an offset was, or would be, written; None before the first entry."""
         entries = self._entries
         index = bisect_right(entries, offset, key=_start_offset)
         return entries[index - 1].epoch if index else None
 
     def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> EpochEndOffset:
-        """The last epoch up to the requested one that the log has, and the offset after its last record.
+        """Returns the log's last epoch up to the requested one, and the offset after its last record.
 
-        * The latest epoch ends where the log ends.
-        * An epoch above all is unknown: this replica is behind whoever asks.
-        * An epoch below all has been deleted with its records. It ends where the first epoch left starts: that may be
-          too late, but there is nothing earlier to be had from this log anyway.
+        * The latest epoch ends at the log end offset.
+        * An epoch above all is unknown: this replica is behind the requesting one.
+        * An epoch below all has been deleted with its records. It ends at the start offset of the first remaining
+          epoch. That may be too late, but this log has no earlier records.
         """
         entries = self._entries
         if requested_epoch == UNDEFINED_EPOCH:
@@ -286,7 +285,7 @@ class LeaderEpochFileCache:
         return EpochEndOffset(epoch, entries[index].start_offset)
 
     def entries_in_range(self, start_offset: int, end_offset: int) -> tuple[EpochEntry, ...]:
-        """The epochs of a part of the log, as if that were all there is of it."""
+        """Returns the entries of a range of the log, as if the log consisted of that range only."""
         entries = self._entries
         if start_offset >= 0:
             entries = _from(entries, start_offset)

@@ -1,6 +1,6 @@
-"""The file ``leader-epoch-checkpoint`` of a partition: the leader epochs in its log, and where each one starts.
+"""The file ``leader-epoch-checkpoint`` of a partition: the leader epochs of its log and their start offsets.
 
-A line is ``epoch start_offset``; what it is good for is told in `barnabas.log.leader_epoch_cache`.
+A line is ``epoch start_offset``; `barnabas.log.leader_epoch_cache` explains the purpose.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LeaderEpochCheckpointFile:
 
     @classmethod
     def in_directory(cls, log_dir: Path) -> LeaderEpochCheckpointFile:
-        """The file in the directory of a partition's log."""
+        """Returns the file in the directory of a partition's log."""
         return cls(log_dir / LEADER_EPOCH_CHECKPOINT_FILE)
 
     @property

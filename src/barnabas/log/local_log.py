@@ -1,7 +1,7 @@
-"""The part of a log that is files: segments one behind the other, and where the last one ends.
+"""The files of a log: its segments and the log end offset.
 
-`LocalLog` knows nothing of high watermarks, producers or leader epochs; `barnabas.log.unified_log` does, and has the
-lock under which everything here that changes something is called. `read` may be called by anybody at any time.
+`LocalLog` does not deal with high watermarks, producers or leader epochs; `barnabas.log.unified_log` does. It also owns
+the lock that must be held for every change here. `read` needs no lock.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from barnabas.protocol.internal.storage import AbortedTxn
 logger = logging.getLogger(__name__)
 
 _new_tuple = tuple.__new__
-"""A named tuple in one call; its class would make another one in Python."""
+"""Creates a named tuple without a second call in Python, which its class would make."""
 
 
 class LocalLog:
-    """Segments in a directory.
+    """Manages the segments in a directory.
 
-    The **log end offset** is the one that the next record gets; it is kept with its place, the active segment and the
-    position in it, as one value that readers take in one piece.
+    The **log end offset** is the offset of the next record. It is kept with its active segment and the position there
+    as one value, which readers get atomically.
 
-    The **recovery point** is the first offset that may not be on the disk. After a crash, all before it is taken to be
-    intact; what is behind it is read and checked. It grows with a flush and with nothing else.
+    The **recovery point** is the first offset that may not be on the disk. After a crash, the log before it counts as
+    intact, and the log after it is read and checked. Only a flush advances it.
 
-    **Deleting a segment** is renaming its files, and taking it out of the table; the files go `file.delete.delay.ms`
-    later. So a reader that has found the segment before that finishes in peace.
+    **Deleting a segment** renames its files and removes it from the table. The files are deleted `file.delete.delay.ms`
+    later, so a reader that has found the segment before can finish.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class LocalLog:
         self._clock = context.clock
         self._files = SegmentFiles(partition, context, self.guard)
         self._active_is_ready = False
-        """Whether the indexes of the active segment have room. At the start they are as small as can be, and most
-        of the logs that a broker opens will not be written to soon."""
+        """Whether the indexes of the active segment have room. After loading they have none, because most of the logs
+        that a broker opens will not be written to soon."""
 
     @property
     def parent_dir(self) -> Path:
-        """The log directory that this log is in, one of the broker's."""
+        """The broker's log directory that contains this log."""
         return self.guard.log_dir
 
     @property
@@ -98,7 +98,7 @@ class LocalLog:
     # Writing
 
     def active_segment_for_append(self) -> LogSegment:
-        """The active segment, with room in its indexes."""
+        """Returns the active segment, with room in its indexes."""
         segment = self.segments.last
         if segment is None or not self._active_is_ready:
             segment = self.segments.active
@@ -114,14 +114,14 @@ class LocalLog:
         offset_of_max_timestamp: int,
         buffers: Buffer | Sequence[Buffer],
     ) -> None:
-        """Writes batches at the end of the active segment, as `active_segment_for_append` or `roll` returned it."""
+        """Appends batches to the active segment, which `active_segment_for_append` or `roll` returned."""
         try:
             segment.append(last_offset, max_timestamp, offset_of_max_timestamp, buffers)
         except KafkaStorageError:
             raise  # the directory goes offline, and the next start recovers it
         except BaseException:
-            # The bytes may be in the file, and an interrupt came before they were counted. The next append must not
-            # write after them with the same offsets.
+            # An interrupt may come after the bytes were written and before they were counted. Remove them, so that the
+            # next append does not write the same offsets after them.
             segment.truncate_to(self.log_end_offset)
             raise
         records = segment.records
@@ -149,7 +149,7 @@ class LocalLog:
                 raise BarnabasError(
                     f"{self.partition}: there is a segment at offset {base_offset} already, with records in it"
                 )
-            # An empty segment can ask to be rolled if its indexes have no room for a single entry.
+            # An empty segment is rolled if its indexes have no room for a single entry.
             logger.warning("%s: the empty segment at offset %d is made anew", self.partition, base_offset)
             segment = self._replace_segment(active, base_offset)
         else:
@@ -183,9 +183,9 @@ class LocalLog:
         max_offset_metadata: LogOffsetMetadata,
         include_aborted_txns: bool,
     ) -> FetchDataInfo:
-        """Reads from an offset on, up to `max_offset_metadata` and without it.
+        """Reads from an offset on, up to `max_offset_metadata` (exclusive).
 
-        Raises `OffsetOutOfRangeError` if the offset is behind the end of the log, or before the first segment.
+        Raises `OffsetOutOfRangeError` if the offset is beyond the log end offset or before the first segment.
         """
         limit_offset, limit_base, limit_position = max_offset_metadata
         if start_offset == limit_offset:
@@ -209,15 +209,15 @@ class LocalLog:
             if info is not None:
                 metadata = info.fetch_offset_metadata
                 if metadata.message_offset != start_offset:
-                    # The offset is inside the batch, and a watermark has to stay the offset that it is.
+                    # The offset is inside the batch. A watermark must keep its own offset, not the batch's base offset.
                     info = info._replace(fetch_offset_metadata=metadata._replace(message_offset=start_offset))
                 return self._with_aborted_txns(start_offset, segment, info) if include_aborted_txns else info
-            # Compaction removed everything behind the offset in this segment.
+            # Compaction removed all records from the offset on in this segment.
             segment = self.segments.higher(segment.base_offset)
         return _empty(end, include_aborted_txns)
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
-        """An offset with its file position; `OffsetOutOfRangeError` if it is not in the log."""
+        """Returns an offset with its file position; `OffsetOutOfRangeError` if it is not in the log."""
         return self.read(offset, 1, False, self.log_end_offset_metadata, False).fetch_offset_metadata
 
     def _with_aborted_txns(self, start_offset: int, segment: LogSegment, info: FetchDataInfo) -> FetchDataInfo:
@@ -230,7 +230,7 @@ class LocalLog:
         return info._replace(aborted_transactions=self._aborted_txns(start_offset, upper_bound, segment))
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that overlap a range of offsets."""
+        """Returns the aborted transactions that overlap a range of offsets."""
         segment = self.segments.floor(start_offset)
         return [] if segment is None else self._aborted_txns(start_offset, upper_bound_offset, segment)
 
@@ -246,7 +246,7 @@ class LocalLog:
     # Flushing
 
     def flush(self, offset: int) -> None:
-        """Returns when all before `offset` is on the disk. The recovery point is left for `mark_flushed`."""
+        """Forces all records before `offset` to disk. `mark_flushed` then advances the recovery point."""
         recovery_point = self.recovery_point
         if recovery_point > offset:
             return
@@ -254,7 +254,7 @@ class LocalLog:
         for segment in segments:
             segment.flush()
         if any(segment.base_offset >= recovery_point for segment in segments):
-            # Files that nobody can find after a power cut are not worth their fsync.
+            # Without this, a power cut could lose the directory entries of new files that were synced.
             directory = self.directory
             with disk_access("flush", directory):
                 try:
@@ -268,15 +268,15 @@ class LocalLog:
             self.recovery_point = offset
             self.last_flush_time = self._clock.milliseconds()
 
-    # Taking away
+    # Deleting and truncating
 
     def remove_and_delete_segments(
         self, segments: Iterable[LogSegment], *, reason: str, newest_first: bool = False, asynchronous: bool = True
     ) -> None:
-        """Takes segments out of the log, and deletes their files, after a while if `asynchronous`.
+        """Removes segments from the log and deletes their files, after a delay if `asynchronous`.
 
-        The files are renamed one after the other, and a crash may come in between. So that it leaves no hole, segments
-        at the beginning of the log go from the oldest to the newest, and those at its end the other way round.
+        The files are renamed one after the other, and a crash may come in between. To leave no hole, segments at the
+        beginning of the log are deleted from the oldest to the newest, and those at its end the other way round.
         """
         doomed = list(segments)
         if not doomed:
@@ -286,7 +286,7 @@ class LocalLog:
         self._files.delete(reversed(doomed) if newest_first else doomed, self.config, asynchronous=asynchronous)
 
     def _replace_segment(self, old: LogSegment, base_offset: int) -> LogSegment:
-        """A new, empty segment in the place of one, without a moment in which there is none."""
+        """Replaces a segment by a new, empty one atomically: the log always has a segment."""
         if old.base_offset == base_offset:
             old.change_file_suffixes("", DELETED_FILE_SUFFIX)
         segment = self._new_segment(base_offset)
@@ -295,7 +295,7 @@ class LocalLog:
         return segment
 
     def truncate_to(self, offset: int) -> list[LogSegment]:
-        """Removes this offset and all behind it, in whole batches; returns the segments that went as a whole."""
+        """Removes this offset and all after it, in whole batches; returns the segments that were removed entirely."""
         doomed = [segment for segment in self.segments if segment.base_offset > offset]
         self.remove_and_delete_segments(doomed, reason=f"the log is truncated to {offset}", newest_first=True)
         active = self.segments.active
@@ -305,7 +305,7 @@ class LocalLog:
         return doomed
 
     def truncate_fully_and_start_at(self, offset: int) -> list[LogSegment]:
-        """Removes everything and goes on at an offset; returns the segments that went."""
+        """Removes all segments and continues at an offset; returns the removed segments."""
         self.check_open()
         doomed = list(self.segments)
         *others, last = doomed
@@ -317,20 +317,20 @@ class LocalLog:
     def replace_segments(
         self, new_segments: Iterable[LogSegment], old_segments: Iterable[LogSegment]
     ) -> list[LogSegment]:
-        """Puts segments with the suffix ``.cleaned`` in the place of others; see `SegmentFiles.replace`."""
+        """Replaces segments by others with the suffix ``.cleaned``; see `SegmentFiles.replace`."""
         return self._files.replace(self.segments, new_segments, old_segments, self.directory, self.config)
 
     def new_cleaned_segment(self, base_offset: int) -> LogSegment:
         return self._files.new_cleaned_segment(self.directory, base_offset, self.config)
 
     def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
-        """Puts several segments in the place of one whose offsets reach too far."""
+        """Splits a segment whose offsets are too large for its indexes."""
         return self._files.split_overflowed(segment, self.segments, self.directory, self.config)
 
     # The directory
 
     def rename_dir(self, name: str) -> bool:
-        """Renames the directory; returns whether that is another name. Readers do not notice."""
+        """Renames the directory; returns whether the name is new. Readers are not affected."""
         renamed = self.directory.with_name(name)
         with disk_access("rename", self.directory):
             self.directory.rename(renamed)
@@ -343,25 +343,25 @@ class LocalLog:
         return True
 
     def close(self) -> None:
-        """Writes what is not written, and closes all files."""
+        """Writes pending data and closes all files."""
         self.check_open()
         self.is_closed = True
         self.segments.close()
 
     def close_handlers(self) -> None:
-        """Lets go of all files without writing anything, as when their disk has failed."""
+        """Closes all files without writing anything, for example after a disk failure."""
         self.is_closed = True
         self.segments.close_handlers()
 
     def delete_all_segments(self) -> list[LogSegment]:
-        """Deletes all segments at once, and closes the log; returns them."""
+        """Deletes all segments without delay and closes the log; returns the segments."""
         doomed = list(self.segments)
         self.remove_and_delete_segments(doomed, reason="the log is deleted", asynchronous=False)
         self.is_closed = True
         return doomed
 
     def delete_dir(self) -> None:
-        """Deletes the directory with what is left in it, once the segments are gone."""
+        """Deletes the directory with the remaining files. The segments must have been deleted."""
         if len(self.segments):
             raise BarnabasError(f"{self.directory} cannot be deleted: it has {len(self.segments)} segments")
         import shutil

@@ -1,4 +1,4 @@
-"""What an append came to."""
+"""The result of an append."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ UNKNOWN_OFFSET: Final = -1
 
 
 class LeaderHwChange(Enum):
-    """What an append by a leader did to its high watermark: who waits for that may have to be told."""
+    """The effect of a leader's append on its high watermark, which may complete waiting requests."""
 
     INCREASED = auto()
-    """It moved: there are no other replicas to wait for."""
+    """The high watermark moved: there are no other replicas to wait for."""
     SAME = auto()
     NONE = auto()
-    """Nothing was appended, or nobody has said."""
+    """Nothing was appended, or the effect is unknown."""
 
 
 class RecordError(NamedTuple):
-    """What is wrong with one record of a batch that was refused; the number is its place in the batch."""
+    """The error of one record of a rejected batch; the number is the record's index in the batch."""
 
     batch_index: int
     message: str
@@ -30,30 +30,30 @@ class RecordError(NamedTuple):
 
 @dataclass(slots=True)
 class LogAppendInfo:
-    """The offsets and timestamps of what was appended, or of what it was a repetition of.
+    """The offsets and timestamps of the appended batches, or of the original of a duplicate.
 
-    With `valid_bytes` 0 there was nothing to append.
+    `valid_bytes` is 0 if there was nothing to append.
     """
 
     first_offset: int = UNKNOWN_OFFSET
     last_offset: int = UNKNOWN_OFFSET
     last_leader_epoch: int | None = None
-    """Of the last batch."""
+    """The leader epoch of the last batch."""
     max_timestamp: int = NO_TIMESTAMP
     offset_of_max_timestamp: int = UNKNOWN_OFFSET
-    """The last offset of the first batch that has the largest timestamp: batches are all that the time index sees."""
+    """The last offset of the first batch with the largest timestamp: the time index refers to batches, not records."""
     log_append_time: int = NO_TIMESTAMP
-    """If it is the broker's clock that counts in this topic; a duplicate has that of the original."""
+    """Set if the topic uses ``LogAppendTime``; a duplicate has the time of the original."""
     log_start_offset: int = UNKNOWN_OFFSET
     valid_bytes: int = 0
-    """The size of the batches, after a change of codec if there was one."""
+    """The size of the batches, after recompression if there was any."""
     is_duplicate: bool = False
-    """Whether the batch was there already, and nothing was written."""
+    """Whether the batch was in the log already, and nothing was written."""
     leader_hw_change: LeaderHwChange = LeaderHwChange.NONE
 
     @property
     def num_messages(self) -> int:
-        """How many offsets the append takes up."""
+        """The number of offsets of the append."""
         if self.first_offset < 0 or self.last_offset < 0:
             return 0
         return self.last_offset - self.first_offset + 1

@@ -1,4 +1,4 @@
-"""What is done to all logs of a broker every so often: deleting what is old, flushing, and writing down offsets."""
+"""Periodic tasks for all logs of a broker: retention, flushing, and checkpoints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Logs(Protocol):
-    """Who knows all logs."""
+    """Provides all logs."""
 
     def get_log(self, partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None: ...
     def all_logs(self) -> list[UnifiedLog]: ...
@@ -32,13 +32,13 @@ class Logs(Protocol):
 
 
 class LogChores:
-    """The background work of a log manager. What goes wrong with one log does not keep the others from their turn.
+    """Runs the background work of a log manager. A failure of one log does not affect the others.
 
     Three **checkpoints** are written, one file for each log directory and kind:
 
-    * recovery points: a start after a crash reads what comes behind them;
-    * log start offsets, of logs that begin in the middle of a segment, or deleted records would come back;
-    * high watermarks, for consumers not to see records vanish for a moment after a restart.
+    * recovery points: after a crash, the log is read from there;
+    * log start offsets of logs that begin in the middle of a segment: without them, deleted records would reappear;
+    * high watermarks: without them, records would be invisible to consumers for a moment after a restart.
     """
 
     def __init__(self, registry: Logs, log_dirs: LogDirs, clock: Clock, cleaner: CleanerHooks) -> None:
@@ -49,11 +49,11 @@ class LogChores:
         self._is_stopping = False
 
     def stop(self) -> None:
-        """Has what is under way end with the log it is at: thousands of logs take long, and closing them waits."""
+        """Ends running tasks after their current log: thousands of logs take long, and delay a shutdown."""
         self._is_stopping = True
 
     def delete_old_segments(self) -> int:
-        """Applies retention to the logs that it is for; returns how many segments went."""
+        """Applies retention to logs that are not compacted; returns the number of segments deleted."""
         partitions = self._cleaner.pause_cleaning_for_retention(self._registry.current_logs())
         count = 0
         try:
@@ -77,7 +77,7 @@ class LogChores:
                 self._on(log, log.flush)
 
     def remove_expired_producers(self) -> None:
-        """Has logs forget producers that have not written for long."""
+        """Removes expired producers from all logs."""
         now = self._clock.milliseconds()
         for log in self._registry.all_logs():
             log.producers.remove_expired(now)
@@ -104,7 +104,7 @@ class LogChores:
             self._checkpoint_high_watermarks(log_dir)
 
     def checkpoint_recovery_points_in(self, path: Path) -> None:
-        """Writes down the recovery points of one directory, if it is not offline."""
+        """Writes the recovery points of one directory, if it is not offline."""
         log_dir = self._log_dirs.get(path)
         if log_dir is not None:
             self._checkpoint_recovery_points(log_dir)

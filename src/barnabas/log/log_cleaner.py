@@ -1,4 +1,4 @@
-"""The cleaner: compaction of all logs of a broker, in the background."""
+"""The log cleaner: compacts the logs of a broker in the background."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ DEAD_THREAD_COUNT: Final = "DeadThreadCount"
 
 
 class CleanableLogs(Protocol):
-    """Who knows the logs: a log manager."""
+    """Provides the current logs; implemented by the log manager."""
 
     def current_logs(self) -> Mapping[TopicPartition, UnifiedLog]: ...
 
 
 class LogCleaner:
-    """Keeps, in logs with ``cleanup.policy=compact``, the last record of each key, and few others.
+    """Compacts logs with ``cleanup.policy=compact``: keeps the last record of each key, and few others.
 
-    A log has a clean part, in which no key comes twice, and a dirty part behind it. Threads look for the log with the
-    largest share of dirt, clean it (see `Cleaner`), and look again; if none is dirty enough, they wait for
-    ``log.cleaner.backoff.ms``. They also delete old segments of compacted logs, so that nobody else has to touch those.
+    A log has a clean part, in which each key is unique, and a dirty part after it. Threads look for the log with the
+    largest dirty ratio, clean it (see `Cleaner`), and look again. If none is dirty enough, they wait for
+    ``log.cleaner.backoff.ms``. Only they delete old segments of compacted logs.
 
-    In life::
+    Usage::
 
         cleaner = LogCleaner(CleanerConfig(), log_dirs, failure_channel, clock, metrics=metrics)
         manager = LogManager(log_dirs, ..., failure_channel=failure_channel, cleaner=cleaner)
@@ -59,7 +59,7 @@ class LogCleaner:
         cleaner.shutdown()
         manager.shutdown()
 
-    It is the `CleanerHooks` of a log manager, by way of a `LogCleanerManager`.
+    It implements the `CleanerHooks` of a log manager through a `LogCleanerManager`.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class LogCleaner:
             config.max_io_bytes_per_second, clock, self._throttler_metrics.new_meter("cleaner-io", "bytes")
         )
         self._lock = threading.Lock()
-        """Guards the list of threads, and lets one start, reconfiguration or shutdown happen at a time. Threads are
-        waited for while it is held; they never take it."""
+        """Guards the list of threads, and serializes startup, reconfiguration and shutdown. It is held while threads
+        are joined; they never take it."""
         self._threads: tuple[CleanerThread, ...] = ()
         self._metrics = KafkaMetricsGroup(registry, "kafka.log", "LogCleaner")
         self._add_metrics()
@@ -98,13 +98,13 @@ class LogCleaner:
     # Start and stop
 
     def startup(self, logs: CleanableLogs) -> None:
-        """Begins to clean the logs. Theirs must have been opened."""
+        """Starts to clean the logs, which must be open."""
         with self._lock:
             self.manager.attach(logs.current_logs)
             self._start_threads()
 
     def shutdown(self) -> None:
-        """Returns when no thread is left. A cleaning that is going on is given up; the log is as it was."""
+        """Stops all threads and waits for them. A cleaning in progress is aborted, and its log is unchanged."""
         with self._lock:
             self._stop_threads()
             for name in (
@@ -119,7 +119,7 @@ class LogCleaner:
             self.manager.remove_metrics()
 
     def new_thread(self, number: int) -> CleanerThread:
-        """A thread that is not started: tests have it do one turn of its work."""
+        """Creates a thread without starting it: tests run single rounds of its work."""
         return CleanerThread(number, self._config, self.manager, self.throttler, self._failure_channel, self._clock)
 
     def _start_threads(self) -> None:
@@ -140,7 +140,7 @@ class LogCleaner:
     # Configuration
 
     def validate_reconfiguration(self, new: CleanerConfig) -> None:
-        """`ConfigError` for a change that is too large at once."""
+        """Raises `ConfigError` if the number of threads changes too much at once."""
         threads, current = new.num_threads, self._config.num_threads
         if threads < 1:
             reason = "it must be at least 1"
@@ -153,7 +153,7 @@ class LogCleaner:
         raise ConfigError.invalid("log.cleaner.threads", threads, reason)
 
     def reconfigure(self, new: CleanerConfig) -> None:
-        """Goes on with other settings. If it runs, all threads are new ones, in the place of dead ones too."""
+        """Applies new settings. If the cleaner runs, all threads, including dead ones, are replaced."""
         with self._lock:
             self._config = new
             self.throttler.desired_rate_per_second = new.max_io_bytes_per_second
@@ -161,7 +161,7 @@ class LogCleaner:
                 self._stop_threads()
                 self._start_threads()
 
-    # What a log manager calls
+    # CleanerHooks, for the log manager
 
     def pause_cleaning_for_retention(self, logs: Mapping[TopicPartition, UnifiedLog]) -> list[TopicPartition]:
         return self.manager.pause_cleaning_for_retention(logs)
@@ -188,14 +188,14 @@ class LogCleaner:
         self.manager.handle_log_dir_failure(log_dir)
 
     def await_cleaned(self, partition: TopicPartition, offset: int, max_wait_ms: float = 60_000) -> bool:
-        """For tests: waits until the log is clean up to an offset; whether it is."""
+        """For tests: waits until the log is clean up to an offset; returns whether it is."""
         return self.manager.await_cleaned(partition, offset, max_wait_ms)
 
     # Metrics
 
     @property
     def dead_thread_count(self) -> int:
-        """Threads that have ended although nobody asked them to."""
+        """The number of threads that ended unexpectedly."""
         return sum(thread.is_thread_failed() for thread in self._threads)
 
     def _add_metrics(self) -> None:
@@ -222,10 +222,10 @@ class LogCleaner:
 
 
 class CleanerThread(ShutdownableThread):
-    """``kafka-log-cleaner-thread-N``: cleans the dirtiest log there is, one after the other.
+    """``kafka-log-cleaner-thread-N``: cleans the dirtiest log, again and again.
 
-    It outlives whatever is wrong with a log. If the disk is, the directory goes offline; if anything else is, such as a
-    damaged batch, the partition is left alone from now on.
+    It survives the failure of a log. After a disk error, the directory goes offline. After any other error, such as a
+    damaged batch, the partition is marked as uncleanable.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class CleanerThread(ShutdownableThread):
         self._manager.maintain_uncleanable_partitions()
 
     def try_clean_filthiest_log(self) -> bool:
-        """Cleans a log, if one is dirty enough, and deletes old segments of compacted logs; whether one was cleaned."""
+        """Cleans a log if one is dirty enough, and deletes old segments; returns whether one was cleaned."""
         try:
             return self._clean_filthiest_log()
         except LogCleaningError as error:
@@ -285,7 +285,7 @@ class CleanerThread(ShutdownableThread):
         except LogCleaningAbortedError as error:
             logger.info("%s", error)
         except KafkaStorageError as error:
-            # Either the disk has failed, and the directory goes offline; or somebody has closed the log.
+            # Either the disk has failed, and the directory goes offline, or the log was closed.
             logger.warning("%s could not be cleaned: %s", partition, error)
         except CleanerShutdownError:
             raise

@@ -1,4 +1,4 @@
-"""Up to which offsets logs are clean, written down in each log directory."""
+"""Checkpoints, in each log directory, of the offsets up to which logs are clean."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ logger = logging.getLogger(__name__)
 
 
 class LogCleanerCheckpoints:
-    """The file ``cleaner-offset-checkpoint`` of each log directory, with what is in it.
+    """Reads and writes the file ``cleaner-offset-checkpoint`` of each log directory, and caches its contents.
 
-    Nobody else writes these files, so each is read once. A broken one is as good as none: to clean a log again from
-    its start takes time, and does no harm. When one cannot be written, the directory goes offline.
+    Only this class writes these files, so each is read once. A broken file counts as missing: cleaning a log again from
+    its start takes time, but is harmless. If a file cannot be written, the directory goes offline.
 
-    It has no lock; the cleaner's manager has one.
+    It has no lock of its own; the caller (`LogCleanerManager`) must hold its lock.
     """
 
     def __init__(self, log_dirs: Iterable[Path], channel: LogDirFailureChannel) -> None:
@@ -34,7 +34,7 @@ class LogCleanerCheckpoints:
         return tuple(self._files)
 
     def all_offsets(self) -> dict[TopicPartition, int]:
-        """Those of all directories that are not offline."""
+        """Returns the offsets of all directories that are not offline."""
         found: dict[TopicPartition, int] = {}
         for log_dir in self._files:
             found.update(self._read(log_dir))
@@ -51,7 +51,7 @@ class LogCleanerCheckpoints:
         remove: TopicPartition | None = None,
         is_known: Callable[[TopicPartition], bool] = lambda _: True,
     ) -> None:
-        """Writes a directory's file anew: with changes, without one partition, and without those nobody knows."""
+        """Rewrites a directory's file with changes, without `remove`, and without unknown partitions."""
         if log_dir not in self._files:
             return
         before = self._read(log_dir)
@@ -70,7 +70,7 @@ class LogCleanerCheckpoints:
             self._offsets[log_dir] = after
 
     def drop(self, log_dir: Path) -> None:
-        """The directory is offline."""
+        """Removes an offline directory."""
         self._files.pop(log_dir, None)
         self._offsets.pop(log_dir, None)
 

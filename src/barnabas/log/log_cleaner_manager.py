@@ -1,4 +1,4 @@
-"""Which logs are being cleaned, must not be, or should be next."""
+"""Tracks which logs are being cleaned or paused, and selects the next log to clean."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ MAX_DIRTY_PERCENT: Final = "max-dirty-percent"
 TIME_SINCE_LAST_RUN_MS: Final = "time-since-last-run-ms"
 
 CurrentLogs: TypeAlias = Callable[[], Mapping[TopicPartition, UnifiedLog]]
-"""The logs that there are, as of now."""
+"""Returns the current logs."""
 
 
 class LogCleaning(Enum):
-    """What somebody is doing with a log."""
+    """The state of a log that a thread works on."""
 
     IN_PROGRESS = "in progress"
     ABORTED = "aborted"
-    """It is in progress, and somebody waits for it to end."""
+    """The cleaning is in progress, and a caller waits for its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogCleaningPaused:
-    """Nobody may clean the log until those who paused it have resumed it, each of them."""
+    """The log may not be cleaned until every pause has been resumed."""
 
     count: int
 
@@ -53,9 +53,9 @@ LogCleaningState: TypeAlias = LogCleaning | LogCleaningPaused
 
 
 class LogCleanerManager:
-    """The state of each partition in regard to cleaning, and the choice of the log to clean next.
+    """Keeps the cleaning state of each partition, and selects the next log to clean.
 
-    Most partitions have no state: anybody may begin with them. ::
+    Most partitions have no state: any thread may start to clean them. ::
 
                       grab                       done
             (none) ---------> IN_PROGRESS -----------------> (none)
@@ -68,12 +68,12 @@ class LogCleanerManager:
               v
             (none)
 
-    Who wants to truncate or delete a log calls `abort_and_pause_cleaning`. If the log is being cleaned, the thread that
-    does it asks `check_cleaning_aborted` again and again, ends its work with an error, and says that it is done; until
-    then the caller waits.
+    A caller that wants to truncate or delete a log calls `abort_and_pause_cleaning`. If the log is being cleaned, the
+    caller waits: the cleaner thread calls `check_cleaning_aborted` again and again, stops with an error, and reports
+    that it is done.
 
-    A log that could not be cleaned for other reasons than its disk (because of a damaged batch, say) is *uncleanable*,
-    and left alone until the broker starts again: another try would fail like the first, and keep other logs waiting.
+    A log that could not be cleaned for another reason than a disk failure (a damaged batch, for example) is
+    *uncleanable* until the next start of the broker: a retry would fail again, and delay other logs.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class LogCleanerManager:
         self._clock = clock
         self._logs: CurrentLogs | None = None
         self._changed = threading.Condition()
-        """Guards everything below; notified of changes of states and checkpoints. Checkpoint files are written while it
-        is held. A log's lock may be taken inside it; a log manager's may be held outside, but is not taken inside."""
+        """Guards everything below; notified when states and checkpoints change. Checkpoint files are written while it
+        is held. A log's lock may be taken inside it; the log manager's may be held outside, but is not taken inside."""
         self._states: dict[TopicPartition, LogCleaningState] = {}
         self._uncleanable: dict[Path, set[TopicPartition]] = {}
         self._checkpoints = LogCleanerCheckpoints(log_dirs, channel)
@@ -99,19 +99,19 @@ class LogCleanerManager:
         self._add_metrics()
 
     def attach(self, logs: CurrentLogs) -> None:
-        """Says which logs there are. Before that there are none to clean, and none are missing either."""
+        """Sets the source of the current logs. Before that, no log is cleaned, and none counts as deleted."""
         with self._changed:
             self._logs = logs
 
     def _current_logs(self) -> Mapping[TopicPartition, UnifiedLog]:
         return {} if self._logs is None else self._logs()
 
-    # Choosing
+    # Selection
 
     def grab_filthiest_compacted_log(self, stats: PreCleanStats) -> LogToClean | None:
-        """The log with the largest share of dirt among those that are due; its cleaning is in progress from now on.
+        """Selects the log with the largest dirty ratio among those that are due, and marks it as in progress.
 
-        `LogCleaningError` for a log of which the dirt cannot be told.
+        Raises `LogCleaningError` for a log whose dirty ratio cannot be determined.
         """
         with self._changed:
             now_ms = self._last_run_ms = self._clock.milliseconds()
@@ -163,10 +163,10 @@ class LogCleanerManager:
             raise LogCleaningError(log, f"cannot tell how dirty {partition} is: {error}") from error
 
     def deletable_logs(self) -> dict[TopicPartition, UnifiedLog]:
-        """The compacted logs that nobody works on; they are in progress from now on, until `done_deleting`.
+        """Returns the compacted logs that no thread works on, and marks them as in progress until `done_deleting`.
 
-        Retention is none of the cleaner's business where old segments are not deleted (``compact`` without
-        ``delete``); but even such a log can have segments before its start, which are to go.
+        Without ``delete`` in the cleanup policy, retention does not apply. But even such a log can have segments before
+        its log start offset, which must be deleted.
         """
         with self._changed:
             found = {partition: log for partition, log in self._current_logs().items() if self._is_free(partition, log)}
@@ -174,9 +174,9 @@ class LogCleanerManager:
             return found
 
     def pause_cleaning_for_retention(self, logs: Mapping[TopicPartition, UnifiedLog]) -> list[TopicPartition]:
-        """Those of the logs that are not compacted, and that nobody works on. They are paused.
+        """Pauses and returns those of the logs that are not compacted and that no thread works on.
 
-        That they are not compacted *now* is why: somebody may change that in the middle of retention's work.
+        The pause is needed because the cleanup policy may change to ``compact`` while retention runs.
         """
         with self._changed:
             found = [
@@ -192,18 +192,18 @@ class LogCleanerManager:
             return self._states.get(partition)
 
     def abort_and_pause_cleaning(self, partition: TopicPartition) -> None:
-        """Returns when nobody is cleaning the log; nobody will until it is resumed."""
+        """Aborts the cleaning of a log, waits for its end, and pauses cleaning until it is resumed."""
         with self._changed:
             self._abort_and_pause(partition)
 
     def abort_cleaning(self, partition: TopicPartition) -> None:
-        """Returns when nobody is cleaning the log."""
+        """Aborts the cleaning of a log, and waits for its end."""
         with self._changed:
             self._abort_and_pause(partition)
             self._resume(partition)
 
     def resume_cleaning(self, partitions: Collection[TopicPartition]) -> None:
-        """Takes one pause back of each."""
+        """Removes one pause of each partition."""
         with self._changed:
             for partition in partitions:
                 self._resume(partition)
@@ -213,8 +213,8 @@ class LogCleanerManager:
             self._states[partition] = LogCleaning.ABORTED
             while self._states.get(partition) is LogCleaning.ABORTED:
                 self._clock.wait(self._changed, None)
-            return  # whoever was at it has paused it for us
-        # Two may abort the same cleaning. The second has to wait for its end as well, and adds a pause of its own.
+            return  # `_done` of the aborted cleaning has added the pause
+        # A second caller that aborts the same cleaning has to wait for its end as well, and adds its own pause.
         while self._states.get(partition) is LogCleaning.ABORTED:
             self._clock.wait(self._changed, None)
         state = self._states.get(partition)
@@ -229,16 +229,16 @@ class LogCleanerManager:
         else:
             del self._states[partition]
 
-    # For those who clean
+    # For cleaner threads
 
     def check_cleaning_aborted(self, partition: TopicPartition) -> None:
-        """Raises `LogCleaningAbortedError` if somebody waits for the cleaning of this log to end."""
-        # Without the lock: it is asked for every few hundred kilobytes, and a moment later will do.
+        """Raises `LogCleaningAbortedError` if the cleaning of this log was aborted."""
+        # Without the lock: this is called every few hundred kilobytes, and a small delay is acceptable.
         if self._states.get(partition) is LogCleaning.ABORTED:
             raise LogCleaningAbortedError(f"the cleaning of {partition} was aborted")
 
     def done_cleaning(self, partition: TopicPartition, log_dir: Path, end_offset: int) -> None:
-        """The log is clean up to an offset, if the cleaning was not aborted; and nobody works on it any more."""
+        """Ends the cleaning of a log. Unless it was aborted, checkpoints that the log is clean up to `end_offset`."""
         with self._changed:
             if self._states.get(partition) is LogCleaning.IN_PROGRESS:
                 self._update_checkpoints(log_dir, {partition: end_offset})
@@ -262,24 +262,24 @@ class LogCleanerManager:
     # Checkpoints
 
     def all_cleaner_checkpoints(self) -> dict[TopicPartition, int]:
-        """Up to which offset each log is clean."""
+        """Returns the offset up to which each log is clean."""
         with self._changed:
             return self._checkpoints.all_offsets()
 
     def update_checkpoints(self, log_dir: Path, partition_to_remove: TopicPartition | None = None) -> None:
-        """Writes a checkpoint without the logs that are gone, and without one of which that is known."""
+        """Writes a checkpoint without deleted logs and without `partition_to_remove`."""
         with self._changed:
             self._update_checkpoints(log_dir, remove=partition_to_remove)
 
     def maybe_truncate_checkpoint(self, log_dir: Path, partition: TopicPartition, offset: int) -> None:
-        """The log was truncated: what is written behind this offset from now on is dirty."""
+        """Lowers the checkpoint after a truncation: records appended from this offset on are dirty."""
         with self._changed:
             clean_up_to = self._checkpoints.get(log_dir, partition)
             if clean_up_to is not None and clean_up_to > offset:
                 self._update_checkpoints(log_dir, {partition: offset})
 
     def alter_checkpoint_dir(self, partition: TopicPartition, source: Path, destination: Path) -> None:
-        """The log has moved to another log directory."""
+        """Moves the checkpoint of a log that has moved to another log directory."""
         with self._changed:
             clean_up_to = self._checkpoints.get(source, partition)
             if clean_up_to is not None:
@@ -290,7 +290,7 @@ class LogCleanerManager:
                 self._uncleanable.setdefault(destination, set()).add(partition)
 
     def await_cleaned(self, partition: TopicPartition, offset: int, max_wait_ms: float) -> bool:
-        """For tests: waits until the log is clean up to an offset; whether it is."""
+        """For tests: waits until the log is clean up to an offset; returns whether it is."""
         deadline = self._clock.nanoseconds() + int(max_wait_ms * 1_000_000)
         with self._changed:
             while self._checkpoints.all_offsets().get(partition, -1) < offset:
@@ -314,16 +314,16 @@ class LogCleanerManager:
             self._checkpoints.update(log_dir, changes, remove=remove, is_known=logs().__contains__)
         self._changed.notify_all()
 
-    # What goes wrong
+    # Failures
 
     def handle_log_dir_failure(self, log_dir: Path) -> None:
-        """The directory is offline."""
+        """Drops the checkpoints of an offline log directory."""
         logger.warning("the logs in %s are not cleaned any more", log_dir)
         with self._changed:
             self._checkpoints.drop(log_dir)
 
     def mark_partition_uncleanable(self, log_dir: Path, partition: TopicPartition) -> None:
-        """The log cannot be cleaned, today or tomorrow."""
+        """Marks a log as uncleanable until the next start."""
         with self._changed:
             self._uncleanable.setdefault(log_dir, set()).add(partition)
 
@@ -332,7 +332,7 @@ class LogCleanerManager:
             return frozenset(self._uncleanable.get(log_dir, ()))
 
     def maintain_uncleanable_partitions(self) -> None:
-        """Forgets those that have been deleted: a new topic may have the same name."""
+        """Removes deleted partitions from the uncleanable ones, because a new topic may have the same name."""
         with self._changed:
             if self._uncleanable:
                 logs = self._current_logs()
@@ -363,7 +363,7 @@ class LogCleanerManager:
         return len(self.uncleanable_partitions(log_dir))
 
     def _uncleanable_bytes(self, log_dir: Path) -> int:
-        """The dirt in logs that cannot be cleaned."""
+        """Returns the size of the dirty parts of uncleanable logs."""
         from barnabas.log.log_to_clean import cleanable_offsets, cleanable_part
 
         with self._changed:

@@ -1,15 +1,15 @@
-"""The configuration that a log works with, and what a topic's settings must fulfil together.
+"""The configuration of a log, and the validation of a topic's settings.
 
 A topic's setting has one of three origins: the topic's own override, the broker's default for all topics (its own
 settings under other names, see `barnabas.log.server_log_config`), or the default in `barnabas.log.log_config_def`.
-`LogConfig.from_properties` lays them over each other and hands out a frozen value, which a log can keep and compare.
+`LogConfig.from_properties` merges them into a frozen value, which a log can keep and compare.
 
     defaults = broker_topic_defaults(server_values)                        # once
     config = LogConfig.from_properties({"cleanup.policy": "compact"}, defaults)
     config.compact, config.segment_bytes
 
-Single settings are checked by their definition. `validate_topic_config` is what the controller asks before it writes a
-topic's configuration down, and also knows which settings contradict each other.
+The definition of a setting checks its value. The controller calls `validate_topic_config` before it stores a topic's
+configuration; it also rejects settings that contradict each other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DERIVED: Final = -1
 
 
 def _setting(key: str) -> Any:
-    """A field that holds the setting `key` and has its default."""
+    """Creates a field for the setting `key`, with its default."""
     return field(default=LOG_CONFIG_DEF.keys[key].default, metadata={"key": key})
 
 
@@ -45,11 +45,11 @@ def _setting(key: str) -> Any:
 class LogConfig:
     """A topic's settings, each under its name with underscores for dots.
 
-    Made from keyword arguments it checks nothing, which lets tests have segments of a few bytes.
+    The constructor checks nothing, so that tests can have segments of a few bytes.
     """
 
     segment_bytes: int = _setting("segment.bytes")
-    """The size at which segments roll; ``internal.segment.bytes`` has gone into it already."""
+    """The size at which segments roll; ``internal.segment.bytes`` is already taken into account."""
     segment_ms: int = _setting("segment.ms")
     segment_jitter_ms: int = _setting("segment.jitter.ms")
     segment_index_bytes: int = _setting("segment.index.bytes")
@@ -85,9 +85,9 @@ class LogConfig:
 
     remote_storage_enable: bool = _setting("remote.storage.enable")
     local_retention_ms: int = _setting("local.retention.ms")
-    """As configured; `effective_local_retention_ms` is what to go by."""
+    """The configured value; use `effective_local_retention_ms`."""
     local_retention_bytes: int = _setting("local.retention.bytes")
-    """As configured; `effective_local_retention_bytes` is what to go by."""
+    """The configured value; use `effective_local_retention_bytes`."""
     remote_log_copy_disable: bool = _setting("remote.log.copy.disable")
     remote_copy_lag_ms: int = _setting("remote.copy.lag.ms")
     remote_copy_lag_bytes: int = _setting("remote.copy.lag.bytes")
@@ -95,20 +95,21 @@ class LogConfig:
     errors_deadletterqueue_group_enable: bool = _setting("errors.deadletterqueue.group.enable")
 
     overridden: frozenset[str] = frozenset()
-    """The settings that the topic itself has, by their names."""
+    """The names of the settings that the topic overrides."""
 
-    # What the append and read paths ask for again and again is worked out once.
+    # Derived values that the append and read paths use often are computed once.
     compact: bool = field(init=False, repr=False, compare=False)
-    """Whether the cleaner works on this log."""
+    """Whether the cleaner compacts this log."""
     delete: bool = field(init=False, repr=False, compare=False)
-    """Whether old segments are dropped by age and size."""
+    """Whether old segments are deleted by age and size."""
     timestamp_type: TimestampType = field(init=False, repr=False, compare=False)
     compression: CompressionType | None = field(init=False, repr=False, compare=False)
-    """What batches are to be compressed with; None to leave them as the producer sent them."""
+    """The codec for batches; None keeps the producer's codec."""
     compression_level: int | None = field(init=False, repr=False, compare=False)
     """The level that goes with `compression`; None for codecs that have no levels."""
     max_segment_ms: int = field(init=False, repr=False, compare=False)
-    """The age at which a segment rolls. In a compacted log an open segment delays compaction, which has a limit."""
+    """The age at which a segment rolls. ``max.compaction.lag.ms`` limits it in a compacted log, because the active
+    segment is not compacted."""
 
     def __post_init__(self) -> None:
         def derive(name: str, value: object) -> None:
@@ -136,9 +137,9 @@ class LogConfig:
 
     @classmethod
     def from_properties(cls, overrides: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Self:
-        """The configuration of a topic with these overrides. Raises `ConfigError` for a value that cannot be.
+        """Creates the configuration of a topic with these overrides. Raises `ConfigError` for an invalid value.
 
-        What neither Kafka nor Barnabas knows is left out: a topic may have been made by a later version.
+        Settings unknown to Kafka and Barnabas are ignored: a later version may have created the topic.
         """
         values = LOG_CONFIG_DEF.parse({**(defaults or {}), **overrides})
         settings = {item.name: values[item.metadata["key"]] for item in fields(cls) if "key" in item.metadata}
@@ -149,11 +150,11 @@ class LogConfig:
 
     @property
     def init_file_size(self) -> int:
-        """The size that a new segment's file is made with."""
+        """The initial size of a new segment's file."""
         return self.segment_bytes if self.preallocate else 0
 
     def random_segment_jitter(self, source: random.Random) -> int:
-        """By how much a new segment rolls earlier than `max_segment_ms` says."""
+        """Returns how much earlier than `max_segment_ms` a new segment rolls."""
         if self.segment_jitter_ms == 0:
             return 0
         return source.randrange(1 << 31) % min(self.segment_jitter_ms, self.segment_ms)
@@ -170,7 +171,7 @@ class LogConfig:
 
     @property
     def effective_remote_copy_lag_ms(self) -> int:
-        """The age at which a segment may be copied; -1 if age does not count, because local retention has no end."""
+        """The age at which a segment may be copied; -1 if age does not count, because local retention is unlimited."""
         return self.effective_local_retention_ms if self.remote_copy_lag_ms == _DERIVED else self.remote_copy_lag_ms
 
     @property
@@ -180,7 +181,7 @@ class LogConfig:
         return self.remote_copy_lag_bytes
 
     def to_properties(self) -> dict[str, str]:
-        """All settings as texts under their names: what ``DescribeConfigs`` answers with."""
+        """Returns all settings as strings by name, for the ``DescribeConfigs`` response."""
         return {
             item.metadata["key"]: convert_to_string(getattr(self, item.name)) or ""
             for item in fields(self)
@@ -189,7 +190,7 @@ class LogConfig:
 
 
 def topic_config_names() -> list[str]:
-    """The names of all settings that a topic can have, internal ones left out."""
+    """Returns the names of all topic settings, except internal ones."""
     return sorted(key.name for key in LOG_CONFIG_DEF.keys.values() if not key.internal)
 
 
@@ -200,10 +201,10 @@ def validate_topic_config(
     existing: Mapping[str, Any] | None = None,
     remote_storage_available: bool = False,
 ) -> None:
-    """Whether a topic may have these settings; raises `InvalidConfigurationError` if not.
+    """Raises `InvalidConfigurationError` if a topic may not have these settings.
 
-    `defaults` are the broker's own, `existing` what the topic has had so far (to see remote storage being switched
-    off), `remote_storage_available` whether this cluster has any.
+    `defaults` are the broker's, `existing` are the topic's current settings (to detect that remote storage is being
+    switched off), `remote_storage_available` is whether this cluster has remote storage.
     """
     for name in properties:
         if name not in LOG_CONFIG_DEF.keys:
@@ -222,7 +223,7 @@ def validate_topic_config(
 
 
 def validate_broker_topic_defaults(defaults: Mapping[str, Any], *, remote_storage_available: bool = False) -> None:
-    """Whether what a broker's own settings make of the topic defaults can be right."""
+    """Raises an error if the topic defaults from a broker's settings are invalid."""
     values = LOG_CONFIG_DEF.parse(defaults)
     _validate_compaction_lag(values)
     if remote_storage_available:

@@ -1,4 +1,4 @@
-"""What all logs of a broker share."""
+"""The services and settings that all logs of a broker share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_MAX_TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """Time, background work, and where to report a failed disk; and the settings that are not a topic's."""
+    """The clock, the scheduler, the channel for disk failures, and the settings that do not depend on the topic."""
 
     clock: Clock
     scheduler: Scheduler

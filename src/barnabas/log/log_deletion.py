@@ -1,4 +1,4 @@
-"""Logs on their way out."""
+"""Deletes logs after a delay."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class _Doomed(NamedTuple):
 
 
 class LogDeletion:
-    """Deletes logs some time after they were taken out of use, for the sake of those who are still reading them.
+    """Deletes logs some time after their removal, so that current readers can finish.
 
-    A log that is deleted has its directory renamed at once, so that its topic can be made anew; the rest is done here.
-    One task at a time waits for the next log to be due.
+    The log manager renames the directory of a deleted log at once, so that its topic can be created again. This class
+    deletes the files. One task at a time waits until the next log is due.
     """
 
     def __init__(self, clock: Clock, scheduler: Scheduler, delay_ms: Callable[[], int]) -> None:
-        """`delay_ms` is asked every time: it is a setting that can change."""
+        """`delay_ms` is called every time, because the setting can change."""
         self._clock = clock
         self._scheduler = scheduler
         self._delay_ms = delay_ms
@@ -43,11 +43,11 @@ class LogDeletion:
         self._started = False
 
     def add(self, log: UnifiedLog) -> None:
-        """Takes over a log whose directory has been renamed."""
+        """Schedules the deletion of a log whose directory has been renamed."""
         self._add(_Doomed(log.delete, str(log.directory), self._clock.milliseconds()))
 
     def add_directory(self, directory: Path, guard: LogDirGuard) -> None:
-        """Takes over the directory of a log that nobody has open."""
+        """Schedules the deletion of the directory of a log that is not open."""
 
         def delete() -> None:
             import shutil
@@ -58,13 +58,13 @@ class LogDeletion:
         self._add(_Doomed(delete, str(directory), self._clock.milliseconds()))
 
     def start(self, initial_delay_ms: int) -> None:
-        """Begins to delete, after a while."""
+        """Starts to delete, after a delay."""
         with self._lock:
             self._started = True
             self._schedule(initial_delay_ms)
 
     def stop(self) -> None:
-        """Leaves the rest to the next start."""
+        """Stops. The next start deletes the remaining logs."""
         with self._lock:
             self._started = False
             if self._task is not None:
@@ -93,7 +93,7 @@ class LogDeletion:
                 logger.info("deleted %s", doomed.what)
 
     def _next_due(self) -> _Doomed | None:
-        """The next one to delete; if it has time, this comes again when it is due."""
+        """Returns the next log to delete; if it is not due yet, schedules the task again."""
         with self._lock:
             self._task = None
             if not self._queue or not self._started:

@@ -1,15 +1,14 @@
-"""What happens when a disk fails: its log directory goes offline, and the rest of the broker lives on.
+"""Handles disk failures: the log directory goes offline, and the rest of the broker continues.
 
-Whoever gets an error from the operating system does not know what else is in the same directory, and holds locks that
-forbid to find out. So it says which directory it was, and leaves; somebody else, on a thread of their own, takes the
-directory out of service with all that is in it::
+A thread that gets an I/O error does not know the other logs of the directory, and holds locks that forbid to look for
+them. So it only reports the directory. Another thread takes the directory offline with all its logs::
 
     any thread        LogDirGuard        LogDirFailureChannel          a thread of the broker
     append fails  ->  "/disk2 failed" -> once for each directory  ->   LogManager.handle_log_dir_failure("/disk2")
     KafkaStorageError to the client
 
-Between the two, everything else that touches the directory is refused at once: after one failed write nobody can say
-what is in the files. A directory stays offline until the broker starts again.
+In between, all other operations on the directory are rejected at once: after a failed write the contents of the files
+are unknown. A directory stays offline until the broker starts again.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 
 class LogDirFailureChannel:
-    """From those who find out that a log directory has failed, to the one who does something about it."""
+    """Passes failed log directories from the threads that detect a failure to the thread that handles it."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._changed = threading.Condition()
         """Guards changes of all fields below; only the clock is called while it is held. `_offline` is read without
-        it, as it comes with every append and read."""
+        it, because every append and read needs it."""
         self._offline: dict[Path, str] = {}
         self.any_offline = False
-        """Whether there is one at all. Set for good, and after the directory is in the table."""
+        """Whether any directory is offline. Never reset; set after the directory is in the table."""
         self._queue: deque[Path] = deque()
         self._closed = False
 
@@ -48,12 +47,12 @@ class LogDirFailureChannel:
 
     @property
     def offline_log_dirs(self) -> dict[Path, str]:
-        """The directories that have failed, and how."""
+        """The failed directories, with the error messages."""
         with self._changed:
             return dict(self._offline)
 
     def maybe_add_offline_log_dir(self, log_dir: Path, message: str, error: BaseException | None = None) -> bool:
-        """Reports a failed directory; returns whether this is news."""
+        """Reports a failed directory; returns whether it was not known yet."""
         with self._changed:
             if log_dir in self._offline:
                 logger.debug("%s, which is offline already: %s", log_dir, message)
@@ -66,7 +65,7 @@ class LogDirFailureChannel:
         return True
 
     def take_next_offline_log_dir(self, timeout_ms: float | None = None) -> Path | None:
-        """Waits for a directory to fail; None after `timeout_ms` or when the channel is closed. Each comes once."""
+        """Waits for a failed directory; None on timeout or when the channel is closed. Returns each only once."""
         deadline = None if timeout_ms is None else self._clock.nanoseconds() + int(timeout_ms * 1_000_000)
         with self._changed:
             while not self._queue and not self._closed:
@@ -77,21 +76,21 @@ class LogDirFailureChannel:
             return self._queue.popleft() if self._queue else None
 
     def close(self) -> None:
-        """Lets whoever waits go home."""
+        """Ends `take_next_offline_log_dir` for all waiting threads."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
 class LogDirGuard:
-    """Stands before everything that a log does with its directory.
+    """Guards all operations of a log on its directory.
 
     >>> guard = LogDirGuard(LogDirFailureChannel(), Path("/disk2"))
     >>> with guard.watch("appending records"):
     ...     pass
 
-    It refuses what is to be done to a directory that is offline, and has the directory go offline when the disk fails
-    meanwhile. What is no failure of the disk (a batch that is out of order, a file that was closed) passes through.
+    It rejects operations on an offline directory, and takes the directory offline when the disk fails during one. Other
+    errors (a batch out of order, a closed file) pass through.
     """
 
     __slots__ = ("channel", "log_dir")
@@ -106,11 +105,11 @@ class LogDirGuard:
             raise KafkaStorageError(f"log directory {self.log_dir} is offline: its disk has failed before")
 
     def watch(self, action: str) -> _Watch:
-        """For a ``with`` block that does `action`."""
+        """Guards a ``with`` block that performs `action`."""
         return _Watch(self, action)
 
     def guarded(self, action: str, task: Callable[[], object]) -> Callable[[], None]:
-        """A task that is watched when it runs. If the directory is offline by then, there is nothing to be done."""
+        """Returns a task that runs guarded. It does nothing if the directory is offline by then."""
 
         def run() -> None:
             if self.channel.has_offline_log_dir(self.log_dir):
@@ -121,7 +120,7 @@ class LogDirGuard:
         return run
 
     def failed(self, action: str, error: KafkaStorageError | OSError) -> KafkaStorageError:
-        """Reports an error if it is one of the disk, and returns the one to raise."""
+        """Reports a disk error to the channel, and returns the error to raise."""
         if isinstance(error, KafkaStorageError):
             failure = error
         else:
@@ -131,7 +130,7 @@ class LogDirGuard:
         return failure
 
     def reraise(self, action: str, error: KafkaStorageError | OSError) -> NoReturn:
-        """What a handler of these errors does, where a ``with`` block would cost too much."""
+        """Reports and raises an error, for handlers where a ``with`` block would cost too much."""
         failure = self.failed(action, error)
         if failure is error:
             raise error

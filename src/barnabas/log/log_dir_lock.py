@@ -1,8 +1,8 @@
-"""The file ``.lock`` in a log directory: no two brokers in the same directory.
+"""The file ``.lock`` in a log directory, which excludes a second broker.
 
-The lock is one that the operating system takes back when the process ends, however it ends. It is of the kind that
-Apache Kafka takes, so that a broker of ours keeps one of theirs out, and the other way round. Locks of that kind belong
-to the process as a whole, so a second broker in the *same* process is kept out by a list.
+The operating system releases the lock when the process ends, however it ends. Apache Kafka takes the same kind of lock,
+so that Barnabas and Kafka exclude each other. Such a lock belongs to the whole process, so a list excludes a second
+broker in the *same* process.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from barnabas.log.storage_errors import disk_access
 
 try:
     import fcntl
-except ImportError:  # then, brokers in other processes are not kept out
+except ImportError:  # brokers in other processes are not excluded then
     fcntl = None  # type: ignore[assignment]
 
 LOCK_FILE: Final = ".lock"
 
 _held: set[Path] = set()
 _held_lock: Final = threading.Lock()
-"""Guards `_held`, the lock files of this process. Nothing else is locked inside it."""
+"""Guards `_held`, the lock files of this process. No other lock is taken inside it."""
 
 
 class LogDirLockedError(BarnabasError):
@@ -36,10 +36,11 @@ class LogDirLock:
     """The lock of one log directory, from construction until `release`."""
 
     def __init__(self, log_dir: Path) -> None:
-        """`LogDirLockedError` if somebody has it, `KafkaStorageError` if that cannot be found out."""
+        """Takes the lock. Raises `LogDirLockedError` if it is held, `KafkaStorageError` on an I/O error."""
         self._path = log_dir / LOCK_FILE
         with _held_lock:
-            # Before the file is opened: to close it again would release the lock that somebody else here has.
+            # Checked before the file is opened, because closing it would release the lock of the other broker in this
+            # process.
             if self._path in _held:
                 raise LogDirLockedError(f"{log_dir} is in use by another broker in this process")
             with disk_access("lock", self._path):
@@ -57,7 +58,7 @@ class LogDirLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Lets others in. More than once does no harm."""
+        """Releases the lock. Idempotent."""
         with _held_lock:
             if self._path in _held and self._fd >= 0:
                 _held.discard(self._path)

@@ -1,13 +1,13 @@
-"""What the directory of a partition's log is called, and what its suffix says about it.
+"""The names of the directories of partitions, and their suffixes.
 
 =======================================  ==================================================================
 ``orders-3``                             the log of partition 3 of the topic ``orders``
-``orders-3.6c1e...f0-delete``            was deleted; its files go after a while, or at the next start
+``orders-3.6c1e...f0-delete``            was deleted; its files are removed after a delay, or at the next start
 ``orders-3.6c1e...f0-future``            is being copied here from another log directory, to replace ``orders-3``
-``orders-3.6c1e...f0-stray``             should not be on this broker; kept for somebody to look at
+``orders-3.6c1e...f0-stray``             should not be on this broker; kept for an operator to inspect
 =======================================  ==================================================================
 
-The number in the middle is random, so that a topic can be deleted, made again and deleted once more within a minute.
+The number in the middle is random, so that a topic can be deleted, created and deleted again within a minute.
 Renaming a directory is atomic, so a crash leaves either name.
 """
 
@@ -36,25 +36,25 @@ def log_dir_name(partition: TopicPartition) -> str:
 
 
 def log_delete_dir_name(partition: TopicPartition) -> str:
-    """A new name for a log that is deleted."""
+    """Returns a new name for a deleted log."""
     return _name_with_suffix(partition, DELETE_DIR_SUFFIX)
 
 
 def log_future_dir_name(partition: TopicPartition) -> str:
-    """A name for the copy that is going to replace a log.
+    """Returns a name for a future log.
 
-    The topic's name is not shortened, as it has to be found again in the directory's: it must leave 40 characters.
+    The topic name is not shortened, because it is parsed from the directory name: it must leave 40 characters.
     """
     return f"{partition}.{os.urandom(16).hex()}{FUTURE_DIR_SUFFIX}"
 
 
 def log_stray_dir_name(partition: TopicPartition) -> str:
-    """A new name for a log that should not be here."""
+    """Returns a new name for a stray log."""
     return _name_with_suffix(partition, STRAY_DIR_SUFFIX)
 
 
 def _name_with_suffix(partition: TopicPartition, suffix: str) -> str:
-    """With the end of a long topic name left out: file systems have their limits, and nobody needs the name."""
+    """Returns a name with suffix. Shortens a long topic name to the file system's limit; the name is not needed."""
     ending = f"-{partition.partition}.{os.urandom(16).hex()}{suffix}"
     return partition.topic[: _MAX_NAME_LENGTH - len(ending)] + ending
 
@@ -72,7 +72,7 @@ def is_stray_dir(path: Path) -> bool:
 
 
 def parse_topic_partition_name(directory: Path) -> TopicPartition:
-    """Whose log is in a directory of this name; ValueError if it is no such name.
+    """Parses the partition from the name of a log's directory; ValueError for any other name.
 
     >>> parse_topic_partition_name(Path("data/my-topic-3"))
     TopicPartition(topic='my-topic', partition=3)
@@ -81,7 +81,7 @@ def parse_topic_partition_name(directory: Path) -> TopicPartition:
     """
     name = directory.name
     if name.endswith(_SUFFIXES):
-        # A topic may be called "x-delete"; but then its directories end in a number.
+        # A topic may be named "x-delete", but then its directories end in a number.
         suffixed = re.fullmatch(_WITH_SUFFIX, name)
         name = suffixed[1] if suffixed else ""
     match = _PARTITION.fullmatch(name)

@@ -1,4 +1,4 @@
-"""Slow log directories: how one is noticed, and where its work goes while it is slow.
+"""Detects slow log directories, and moves their work to separate threads while they are slow.
 
 A network thread appends records itself, because a write goes to the page cache and takes microseconds. It takes
 seconds when the device stalls, or when the kernel throttles writers at its limit of dirty pages, and all clients of
@@ -11,12 +11,12 @@ the broker wait for that thread. So each log directory has a `LogDirPace`::
                QUICK_WRITES writes in a row were quick, no sync is stalled, and
                ASIDE_FACTOR times the duration of the slow write has passed
 
-While a directory is slow, whatever writes to it runs on the threads of its *lanes*, and network threads go on. The
-first slow write is noticed only when it returns. ASIDE_FACTOR bounds what that can cost the others: a directory that
-is slow again and again holds a network thread for one part in ASIDE_FACTOR of the time.
+While a directory is slow, writes to it run on the threads of its *lanes*, and network threads continue. The first slow
+write is noticed only when it returns. ASIDE_FACTOR limits its cost for others: a directory that is slow again and again
+blocks a network thread for one part in ASIDE_FACTOR of the time.
 
-A directory that is quick costs a network thread one look at `LogDirPaces.attentive` per request and one look at the
-clock per append.
+A quick directory costs a network thread one read of `LogDirPaces.attentive` per request and two clock readings per
+append.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 logger = logging.getLogger(__name__)
 
 SLOW_WRITE_NS: Final = 20_000_000
-"""A write to the page cache that takes longer has waited for the disk, or for a processor: see `run_delay_ns`."""
+"""A write to the page cache that takes longer has waited for the disk, or for a processor; see `run_delay_ns`."""
 SURELY_SLOW_NS: Final = 1_000_000_000
-"""No machine is so loaded that a thread waits so long for a processor."""
+"""A write that takes longer is slow even on a loaded machine: no thread waits so long for a processor."""
 STALLED_SYNC_NS: Final = 1_000_000_000
-"""A sync may take long on a disk that is healthy. One that takes longer than this tells of a disk that is behind, and
-whose next write may be the one that waits."""
+"""A sync may take long on a healthy disk. One that takes longer than this indicates an overloaded disk, whose next
+write may block."""
 ASIDE_FACTOR: Final = 30
 MAX_ASIDE_NS: Final = 60_000_000_000
 QUICK_WRITES: Final = 8
 
 LANE_THREADS: Final = 4
-"""Per lane. A stalled partition does not keep all others of its directory waiting, and syncs of several partitions
-share what the disk does."""
+"""Per lane. With several, a stalled partition does not block all others of its directory, and the disk can combine
+syncs of several partitions."""
 LANE_IDLE_MS: Final = 10_000
-"""A thread that has had nothing to do for so long ends."""
+"""How long a thread may be idle before it ends."""
 CLOSE_TIMEOUT_MS: Final = 10_000
 
 REMARKABLE_NS: Final = 500_000_000
-"""A write that took this long is logged as a warning, a shorter one for information."""
+"""A write that took this long is logged at level WARNING, a shorter one at INFO."""
 LOG_INTERVAL_NS: Final = 60_000_000_000
-"""At most one line per directory in this time says that it is slow."""
+"""The minimum time between two log lines that report a directory as slow."""
 
 Task = Callable[[], None]
 
 
 def run_delay_ns() -> int | None:
-    """How long the calling thread has been ready to run and has not been run, since it was started.
+    """Returns how long the calling thread has waited for a processor since its start; None if unsupported.
 
-    None where the system does not tell. It costs a few system calls, so only a write that seems slow is worth it.
+    It costs a few system calls, so it is called only for a write that seems slow.
     """
     try:
         with Path("/proc/thread-self/schedstat").open("rb") as file:
@@ -78,8 +78,8 @@ class LogDirPaces:
         self.clock = clock
         self._run_delay = run_delay
         self.attentive = False
-        """Whether a request has to look at the paces of its directories at all: whether one is slow or being synced, or
-        a log syncs by the number of its records. Read without a lock with every request."""
+        """Whether a request has to check the paces of its directories: a directory is slow or being synced, or a log
+        has ``flush.messages``. Every request reads it without a lock."""
         self._lock = threading.Lock()
         """Guards the fields below and changes of `attentive`. Nothing else is locked inside it."""
         self._paces: dict[Path, LogDirPace] = {}
@@ -88,7 +88,7 @@ class LogDirPaces:
         self._thread = _Thread()
 
     def of(self, log_dir: Path) -> LogDirPace:
-        """The pace of a directory, made when it is asked for first."""
+        """Returns the pace of a directory, created on first use."""
         with self._lock:
             pace = self._paces.get(log_dir)
             if pace is None:
@@ -96,37 +96,37 @@ class LogDirPaces:
             return pace
 
     def attend(self) -> None:
-        """Adds a reason to look at the paces."""
+        """Adds a reason to check the paces."""
         with self._lock:
             self._reasons += 1
             self.attentive = True
 
     def relax(self) -> None:
-        """Takes one reason back."""
+        """Removes a reason to check the paces."""
         with self._lock:
             self._reasons -= 1
             self.attentive = self._reasons > 0
 
     def attend_syncs_by_count(self) -> None:
-        """There is a log with a ``flush.messages``: appends to it have to be looked at, from now on."""
+        """Makes requests check the paces from now on, because a log has ``flush.messages``."""
         if not self._sync_by_count:
             self._sync_by_count = True
             self.attend()
 
     @property
     def on_lane(self) -> bool:
-        """Whether the calling thread is one of a lane: what runs there is where it belongs already."""
+        """Whether the calling thread belongs to a lane."""
         return self._thread.is_lane
 
     def enter_lane(self) -> None:
-        """Called by a thread of a lane when it starts."""
+        """Marks the calling thread as a thread of a lane."""
         self._thread.is_lane = True
 
     def waited_for_processor(self, duration_ns: int) -> bool:
-        """Whether what took the calling thread so long was that the machine is loaded, and not the disk.
+        """Returns whether the calling thread was delayed by the load of the machine, and not by the disk.
 
-        Known is how long the thread has waited for a processor since this was last asked, and not when. If that is a
-        good part of the duration, the disk gets the benefit of the doubt.
+        It only knows how long the thread has waited for a processor since the last call, not when. If that is at least
+        half of the duration, the disk does not count as slow.
         """
         delay_ns = self._run_delay()
         if delay_ns is None or duration_ns >= SURELY_SLOW_NS:
@@ -135,7 +135,7 @@ class LogDirPaces:
         return waited_ns * 2 >= duration_ns
 
     def close(self, timeout_ms: float = CLOSE_TIMEOUT_MS) -> None:
-        """Ends the threads of all lanes, and waits for what is in them, but not for a disk that does not return."""
+        """Ends the threads of all lanes, and waits for their tasks, but at most `timeout_ms`."""
         with self._lock:
             paces = list(self._paces.values())
         deadline = self.clock.nanoseconds() + int(timeout_ms * 1_000_000)
@@ -147,15 +147,15 @@ class LogDirPaces:
 
 
 class _Thread(threading.local):
-    """What is known of the calling thread."""
+    """State of the calling thread."""
 
     is_lane = False
     run_delay_ns = 0
-    """When it was last asked for."""
+    """The value at the last call of `waited_for_processor`."""
 
 
 class LogDirPace:
-    """How quick one log directory is.
+    """Tracks whether one log directory is slow.
 
     >>> paces = LogDirPaces()
     >>> pace = paces.of(Path("/disk2"))
@@ -189,8 +189,8 @@ class LogDirPace:
         self.appends = Lane(f"slow-log-dir-append-{log_dir.name}", paces)
         """For the records of clients."""
         self.coordination = Lane(f"slow-log-dir-coordinator-{log_dir.name}", paces)
-        """For the events of coordinators whose partitions are here. A heartbeat must not wait for the records of
-        clients to be written."""
+        """For the events of coordinators with partitions in this directory. A heartbeat must not wait for writes of
+        client records."""
         self._now_ns = paces.clock.nanoseconds
         self._lock = threading.Lock()
         """Guards the fields below and changes of `is_slow`. The lock of `paces` is taken inside it."""
@@ -201,10 +201,10 @@ class LogDirPace:
         self._unlogged = 0
         self._expected_syncs: Counter[Hashable] = Counter()
         self._syncs: list[int] = []
-        """When the syncs that are in progress began, the oldest first."""
+        """The start times of the syncs in progress, the oldest first."""
 
     def wrote(self, duration_ns: int) -> None:
-        """Takes note of a write: of each that was slow, and of the quick ones while the directory is slow."""
+        """Records a write. Called for every slow write, and for every write while the directory is slow."""
         now_ns = self._now_ns()
         if duration_ns > SLOW_WRITE_NS and self.paces.waited_for_processor(duration_ns):
             return
@@ -229,7 +229,7 @@ class LogDirPace:
                 )
 
     def is_aside(self) -> bool:
-        """Whether what writes to the directory has to go to a lane."""
+        """Returns whether writes to the directory have to run on a lane."""
         if self.is_slow:
             return True
         if self._syncs:
@@ -242,15 +242,15 @@ class LogDirPace:
         return False
 
     def expect_sync(self, partition: Hashable) -> None:
-        """An append that is going to sync the log of a partition is on its way to a lane.
+        """Announces an append on a lane that will sync the log of a partition.
 
-        It will hold the lock of that log meanwhile, so others follow it into the lane.
+        It holds the lock of that log meanwhile, so other appends to the log must use the lane too.
         """
         with self._lock:
             self._expected_syncs[partition] += 1
 
     def sync_done(self, partition: Hashable) -> None:
-        """Takes one call of `expect_sync` back."""
+        """Undoes one call of `expect_sync`."""
         with self._lock:
             self._expected_syncs[partition] -= 1
             if not self._expected_syncs[partition]:
@@ -261,7 +261,7 @@ class LogDirPace:
 
     @contextmanager
     def syncing(self) -> Iterator[None]:
-        """For a ``with`` block that forces files of the directory to disk."""
+        """Registers a sync for the duration of a ``with`` block."""
         began_ns = self._now_ns()
         with self._lock:
             self._syncs.append(began_ns)
@@ -274,14 +274,14 @@ class LogDirPace:
                 self.paces.relax()
 
     def forget(self) -> None:
-        """The directory is offline: nobody will write to it any more, and find out that it is quick again."""
+        """Resets the state of an offline directory, because no further write can end its slow state."""
         with self._lock:
             if self.is_slow:
                 self.is_slow = False
                 self.paces.relax()
 
     def _stalled_ns(self, now_ns: int) -> int:
-        """How long a sync has been in progress that takes too long; 0 if there is none. The lock must be held."""
+        """Returns the age of a stalled sync; 0 if there is none. The lock must be held."""
         age = now_ns - self._syncs[0] if self._syncs else 0
         return age if age > STALLED_SYNC_NS else 0
 
@@ -312,11 +312,11 @@ class LogDirPace:
 
 
 class Lane:
-    """Threads that do what has to wait for a disk, in the order in which it comes.
+    """Runs tasks that may wait for a disk on its own threads, in the order of submission.
 
-    They are made on demand, are called ``<name>-<n>``, and end when they have been idle for LANE_IDLE_MS. The queue
-    needs no bound of its own: a connection has at most one request under way, and a coordinator at most one event for
-    each of its partitions.
+    The threads ``<name>-<n>`` are created on demand, and end after LANE_IDLE_MS without a task. The queue needs no
+    bound: a connection has at most one request in progress, and a coordinator at most one event for each of its
+    partitions.
     """
 
     def __init__(self, name: str, paces: LogDirPaces) -> None:
@@ -331,7 +331,7 @@ class Lane:
         self._closed = False
 
     def submit(self, task: Task) -> None:
-        """Has a task run on a thread of the lane; here and now if the lane is closed."""
+        """Runs a task on a thread of the lane, or on the calling thread if the lane is closed."""
         with self._changed:
             if not self._closed:
                 self._tasks.append(task)
@@ -347,7 +347,7 @@ class Lane:
 
     @property
     def queued(self) -> int:
-        """How many tasks wait for a thread."""
+        """The number of tasks that wait for a thread."""
         return len(self._tasks)
 
     @property
@@ -355,7 +355,7 @@ class Lane:
         return len(self._threads)
 
     def close(self, timeout_ms: float) -> bool:
-        """Waits for the tasks in the lane; False if that took too long, and they are left to themselves."""
+        """Waits for the tasks in the lane; returns False on a timeout, and leaves the tasks running."""
         clock = self._paces.clock
         deadline = clock.nanoseconds() + int(timeout_ms * 1_000_000)
         with self._changed:
@@ -378,7 +378,7 @@ class Lane:
             del task  # it may hold the records of a large request
 
     def _next(self) -> Task | None:
-        """The next task; None if there was none for long, or there will be none: then the thread ends."""
+        """Returns the next task; None ends the thread, because it was idle too long or the lane is closed."""
         clock = self._paces.clock
         deadline = clock.nanoseconds() + LANE_IDLE_MS * 1_000_000
         with self._changed:

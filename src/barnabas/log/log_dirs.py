@@ -1,4 +1,4 @@
-"""The log directories of a broker: which there are, which work, and what is written down in each."""
+"""The log directories of a broker: their state and their checkpoints."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class LogDir:
         self.lock = lock
         self.clean_shutdown_file = CleanShutdownFile(path)
         self.directory_id: Uuid | None = None
-        """From its ``meta.properties``; None if it has none."""
+        """The id from ``meta.properties``; None if there is none."""
         self._checkpoints = {name: OffsetCheckpointFile(path / name) for name in _CHECKPOINTS}
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
 
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        """Offsets that were written down. A broken file is as good as none: all that is written there saves work."""
+        """Reads a checkpoint. A broken file counts as missing, because checkpoints only save work."""
         try:
             return self._checkpoints[name].read()
         except CorruptCheckpointError as error:
@@ -59,9 +59,9 @@ class LogDir:
             return {}
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Writes offsets down. If that fails the directory goes offline, and nobody else has to care.
+        """Writes a checkpoint. If that fails, the directory goes offline, and no error is raised.
 
-        A broker on which nothing happens leaves its disks alone.
+        Unchanged offsets are not written again, so an idle broker does not access its disks.
         """
         if self._written.get(name) == offsets:
             return
@@ -77,10 +77,10 @@ class LogDir:
 
 
 class LogDirs:
-    """The log directories that were configured, of which some may be offline.
+    """Manages the configured log directories, of which some may be offline.
 
-    A directory is offline if it cannot be made, read or locked at the start, or after its disk has failed. The others
-    are used without it.
+    A directory is offline if it cannot be created, read or locked at startup, or after its disk has failed. The broker
+    continues with the others.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class LogDirs:
         cluster_id: str | None = None,
         node_id: int | None = None,
     ) -> None:
-        """Makes directories that are not there, locks all, and looks whose they are.
+        """Creates missing directories, locks all, and checks their ``meta.properties``.
 
-        `LogDirLockedError` or `InvalidMetaPropertiesError` if they are somebody else's, `KafkaStorageError` if none can
-        be used.
+        Raises `LogDirLockedError` or `InvalidMetaPropertiesError` if they belong to another broker, `KafkaStorageError`
+        if none can be used.
         """
         self.configured = tuple(path.absolute() for path in paths)
         self._channel = channel
@@ -147,7 +147,7 @@ class LogDirs:
         return tuple(path for path in self.configured if path not in self._live)
 
     def get(self, path: Path) -> LogDir | None:
-        """The directory if it is live; `LogDirNotFoundError` if it is none of the configured ones."""
+        """Returns the directory, None if it is offline; `LogDirNotFoundError` if it is not configured."""
         if path not in self.configured:
             raise LogDirNotFoundError(f"{path} is not a log directory of this broker")
         return self._live.get(path)
@@ -156,7 +156,7 @@ class LogDirs:
         return self.get(path) is not None
 
     def path_of(self, directory_id: Uuid) -> Path | None:
-        """The live directory with this id."""
+        """Returns the live directory with this id."""
         return next((path for path, log_dir in self._live.items() if log_dir.directory_id == directory_id), None)
 
     @property
@@ -164,7 +164,7 @@ class LogDirs:
         return {path: found.directory_id for path, found in self._live.items() if found.directory_id is not None}
 
     def take_offline(self, path: Path) -> LogDir | None:
-        """Takes a directory out of use, and lets go of its lock; None if it was out already."""
+        """Takes a directory offline and releases its lock; None if it was offline already."""
         live = dict(self._live)
         log_dir = live.pop(path, None)
         self._live = live
@@ -173,7 +173,7 @@ class LogDirs:
         return log_dir
 
     def close(self) -> None:
-        """Lets go of all locks."""
+        """Releases all locks."""
         for lock in self._locks:
             lock.release()
 
@@ -185,11 +185,11 @@ def _prepare(path: Path) -> None:
         sync_directory(path.parent)
     if not path.is_dir():
         raise KafkaStorageError(f"{path} is not a directory")
-    next(path.iterdir(), None)  # an OSError if it cannot be read
+    next(path.iterdir(), None)  # raises OSError if it cannot be read
 
 
 def readable_by_others(log_dir: Path) -> Path | None:
-    """A file or folder of data in a log directory that users outside its group can read; None if there is none."""
+    """Finds a file or directory of data that users outside its group can read; None if there is none."""
     try:
         real = log_dir.resolve()
         if not all(path.stat().st_mode & stat.S_IXOTH for path in (real, *real.parents)):
@@ -202,7 +202,7 @@ def readable_by_others(log_dir: Path) -> Path | None:
                 if stat.S_ISDIR(mode) and mode & stat.S_IXOTH and _is_log(entry.name):
                     return log_dir / entry.name
     except OSError:
-        pass  # whether it can be used is found out elsewhere
+        pass  # other code checks whether the directory can be used
     return None
 
 

@@ -1,7 +1,7 @@
-"""How the files of a partition are named.
+"""The names of the files of a partition.
 
-A segment is a handful of files that share the segment's base offset, padded to 20 digits so that a directory listing
-sorted by name is sorted by offset::
+The files of a segment share its base offset, padded to 20 digits, so that a directory listing sorted by name is sorted
+by offset::
 
     00000000000000147001.log         record batches
     00000000000000147001.index       offset -> position in the .log
@@ -9,9 +9,9 @@ sorted by name is sorted by offset::
     00000000000000147001.txnindex    aborted transactions; only if there was one
     00000000000000147001.snapshot    producers' state just before this offset
 
-A second suffix says what is about to happen to a file, so that a broker that starts again after a crash knows what to
-do with it: ``.deleted`` (is going to be removed, readers may still be at it), ``.cleaned`` (compaction was still
-writing it: worthless), ``.swap`` (compaction finished it: it replaces what it was made from).
+A second suffix tells a broker that starts after a crash how to handle a file: ``.deleted`` (to be removed; readers may
+still use it), ``.cleaned`` (compaction did not finish it: worthless), ``.swap`` (compaction finished it: it replaces
+its originals).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def producer_snapshot_file(directory: Path, offset: int) -> Path:
 
 
 def offset_from_file_name(name: str) -> int:
-    """The offset in front of the first dot; ValueError for a file that is not named after one."""
+    """Returns the offset before the first dot; ValueError for any other file name."""
     digits = name.partition(".")[0]
     if not (digits.isascii() and digits.isdigit()):
         raise ValueError(f"{name!r} does not begin with an offset")
@@ -73,7 +73,7 @@ def is_index_file(path: Path) -> bool:
 
 
 def with_changed_suffix(path: Path, old_suffix: str, new_suffix: str) -> Path:
-    """The path with the last part of its name exchanged; ValueError for one that does not end in `old_suffix`."""
+    """Returns the path with its suffix replaced; ValueError if it does not end in `old_suffix`."""
     if not path.name.endswith(old_suffix):
         raise ValueError(f"{path} does not end in {old_suffix!r}")
     return path.with_name(path.name.removesuffix(old_suffix) + new_suffix)

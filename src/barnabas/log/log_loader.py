@@ -1,4 +1,4 @@
-"""Opening a log: from the files in a directory to segments, offsets and producers."""
+"""Loads a log: reads the files of a directory into segments, offsets and producer state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 _INDEX_SUFFIXES: Final = (INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX)
 _SEGMENT_SUFFIXES: Final = (LOG_FILE_SUFFIX, *_INDEX_SUFFIXES)
 _DELETED_METADATA_SNAPSHOT: Final = ".checkpoint.deleted"
-"""Snapshots of the metadata log look after themselves."""
+"""Deleted snapshots of the metadata log. The metadata log removes them itself."""
 _END_OF_OFFSETS: Final = 2**63 - 1
 
 
@@ -56,7 +56,7 @@ class LoadedLogOffsets(NamedTuple):
 
 
 def list_file_names(directory: Path) -> list[str]:
-    """The names of the files in a directory, in order."""
+    """Returns the sorted names of the files in a directory."""
     with disk_access("list", directory), os.scandir(directory) as entries:
         return sorted(entry.name for entry in entries if entry.is_file())
 
@@ -64,18 +64,17 @@ def list_file_names(directory: Path) -> list[str]:
 class LogLoader:
     """Loads one log, once.
 
-    1. **Leftovers.** What was being deleted, or written by compaction, when the process ended, is removed; what
-       compaction had finished takes the place of what it was made from. See `SegmentFiles`.
-    2. **Segments** are opened. An index without a log is removed; a log without an index, or with a broken one, is gone
-       through to rebuild it.
-    3. **Recovery**, unless the broker was shut down in good order: the segments from the recovery point on are read,
-       every batch is checked, and indexes are rebuilt, as they may lack what had not been written to them. A torn end
-       is cut off. Damage of any other kind is for a person to look at; see `barnabas.log.segment_damage`.
-    4. **Leader epochs** that point beyond either end of the log are dropped, and
-    5. **producers** are found out from the last snapshot and the batches behind it.
+    1. **Leftovers.** Files of unfinished deletions and compactions are removed. Segments that compaction had finished
+       replace their originals. See `SegmentFiles`.
+    2. **Segments** are opened. An index without a log is removed. A missing or broken index is rebuilt from the log.
+    3. **Recovery**, unless the last shutdown was clean: reads the segments from the recovery point on, checks every
+       batch, and rebuilds indexes, because the last entries may not have been written. A torn end is cut off. Any other
+       damage needs an operator's decision; see `barnabas.log.segment_damage`.
+    4. **Leader epochs** beyond either end of the log are dropped.
+    5. **Producer state** is rebuilt from the last snapshot and the batches after it.
 
-    Everything needed for a clean start is what a directory listing, one stat for each file, and the end of the last
-    segment can tell: a broker with ten thousand logs opens them all before it serves anybody.
+    After a clean shutdown, a directory listing, one stat for each file, and the end of the last segment suffice: a
+    broker with ten thousand logs opens them all before it serves the first request.
     """
 
     def __init__(
@@ -110,11 +109,11 @@ class LogLoader:
         self._had_clean_shutdown = had_clean_shutdown
         self._damage_policy = damage_policy
         self._file_names = file_names
-        """What is in the directory; None if it has to be listed again."""
+        """The files in the directory; None if they have to be listed again."""
         self._files = SegmentFiles(partition, context, LogDirGuard(context.failure_channel, directory.parent))
 
     def load(self) -> LoadedLogOffsets:
-        """Does all of it. If it raises, the files of the segments are closed again."""
+        """Loads the log. Closes the files of the segments again if that fails."""
         try:
             return self._load()
         except BaseException:
@@ -156,15 +155,15 @@ class LogLoader:
     # 1. Leftovers
 
     def _remove_leftovers(self) -> None:
-        """Ends what was going on when the process did."""
+        """Completes or undoes deletions and compactions that were in progress when the process ended."""
         names = self._list_files()
         cleaned = [name for name in names if name.endswith(CLEANED_FILE_SUFFIX)]
         swap = [name for name in names if name.endswith(SWAP_FILE_SUFFIX)]
         for name in names:
             if name.endswith(DELETED_FILE_SUFFIX) and not name.endswith(_DELETED_METADATA_SNAPSHOT):
                 self._delete(name, "it was going to be deleted before the start")
-        # Files get the suffix .swap from the highest offset down. So while there is a .cleaned one left, those with
-        # higher offsets are part of an exchange that was not decided.
+        # Compaction renames .cleaned files to .swap from the highest offset down. So .swap files at higher offsets than
+        # a remaining .cleaned file belong to an exchange that was not complete, and are dropped.
         undecided_from = min(map(offset_from_file_name, cleaned), default=_END_OF_OFFSETS)
         decided = []
         for name in swap:
@@ -178,7 +177,7 @@ class LogLoader:
             self._complete_exchange(decided)
 
     def _complete_exchange(self, swap_names: list[str]) -> None:
-        """Has finished segments replace what they were made from."""
+        """Replaces the original segments by the finished ``.swap`` segments."""
         first, end = _END_OF_OFFSETS, -1
         for name in swap_names:
             if name.endswith(LOG_FILE_SUFFIX + SWAP_FILE_SUFFIX):
@@ -205,7 +204,7 @@ class LogLoader:
     # 2. Segments
 
     def _load_segments(self) -> None:
-        """Opens the segments in ascending order: what is in one may depend on those before it."""
+        """Opens the segments in ascending order, because recovery of one depends on those before it."""
         self._segments.close_handlers()
         self._segments.clear()
         names = self._list_files()
@@ -231,7 +230,7 @@ class LogLoader:
         try:
             segment.sanity_check()
         except CorruptIndexError as error:
-            # What was written to after the recovery point is going to be recovered anyway.
+            # Without a clean shutdown, segments from the recovery point on are recovered later anyway.
             if self._had_clean_shutdown or base_offset < self._recovery_point:
                 logger.warning("%s: the indexes of segment %d are rebuilt: %s", self._partition, base_offset, error)
                 self._recover_segment(segment)
@@ -250,7 +249,7 @@ class LogLoader:
     # 3. Recovery
 
     def _recover_log(self) -> tuple[int, int]:
-        """The recovery point, and the offset that the log ends at. There is at least one segment afterwards."""
+        """Returns the recovery point and the log end offset. The log has at least one segment afterwards."""
         if not self._had_clean_shutdown:
             self._recover_unflushed_segments()
         end_offset = self._end_offset()
@@ -259,14 +258,14 @@ class LogLoader:
             end_offset = self._log_start_offset
         elif self._had_clean_shutdown:
             return end_offset, end_offset
-        # It does not move on here: what has been read and found intact may still not be on the disk.
+        # Recovery does not advance the recovery point: intact batches may still be only in the page cache.
         return min(self._recovery_point, end_offset), end_offset
 
     def _recover_unflushed_segments(self) -> None:
         for segment in self._segments.between(self._recovery_point, _END_OF_OFFSETS):
             logger.debug("%s: recovering segment %d", self._partition, segment.base_offset)
             if self._recover_segment(segment):
-                # Behind a cut, nothing counts. (From the end, so that a crash leaves no hole.)
+                # Delete all segments after a cut, from the end, so that a crash leaves no hole.
                 doomed = self._segments.higher_segments(segment.base_offset)
                 self._segments.replace([one.base_offset for one in doomed], ())
                 self._files.delete(reversed(doomed), self._config)
@@ -274,11 +273,11 @@ class LogLoader:
                 return
 
     def _recover_segment(self, segment: LogSegment) -> int:
-        """Checks a segment and rebuilds its indexes; returns how many bytes had to be cut off."""
+        """Checks a segment and rebuilds its indexes; returns the number of bytes cut off."""
         damage = find_damage(segment.records, segment.base_offset)
         if damage is not None:
             self._judge(segment, damage)
-        # The producers after one segment are those before the next: usually there is nothing to load.
+        # Usually loads nothing: the producer state after one segment is the state before the next.
         state = self._producer_state
         rebuild_producer_state(
             state,
@@ -297,11 +296,11 @@ class LogLoader:
     def _note_leader_epoch(self, epoch: int, offset: int) -> None:
         latest = self._leader_epochs.latest_epoch
         if latest is None or epoch > latest:
-            # The file is written in the background. A crash before that leaves records that are recovered again.
+            # The file is written in the background. After a crash before that, the records are recovered again.
             self._leader_epochs.assign_later(epoch, offset)
 
     def _judge(self, segment: LogSegment, damage: Damage) -> None:
-        """Returns if the damage may be cut off, and says so in the log; raises if not."""
+        """Logs a warning if the damage may be cut off, and raises if not."""
         path = segment.records.path
         if segment.records.holds_old_format(damage.position):
             raise UnsupportedForMessageFormatError(
@@ -330,10 +329,10 @@ class LogLoader:
                 yield FileRecords(self._directory / name, mutable=False)
 
     def _end_offset(self) -> int | None:
-        """Where the log ends; None if it has no segments.
+        """Returns the log end offset; None if the log has no segments.
 
-        A log that ends before it begins has lost segments to something else than the broker. What is left would have
-        its offsets given out twice, so it goes.
+        A log that ends before its log start offset has lost segments outside the broker's control. Its remaining
+        segments are deleted, because otherwise their offsets would be assigned twice.
         """
         last = self._segments.last
         if last is None:

@@ -1,4 +1,4 @@
-"""All logs of a broker."""
+"""Opens, creates, moves, deletes and closes the logs of a broker."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from barnabas.log.unified_log import UnifiedLog
 logger = logging.getLogger(__name__)
 
 CLOSING_THREADS: Final = 8
-"""How many threads close the logs of one directory, at least: they mostly wait for the disk, which takes several syncs
-together."""
+"""The minimum number of threads that close the logs of one directory. They mostly wait for the disk, which combines
+several syncs."""
 
 
 class LogManager(LogRegistry):
-    """Knows every log of a broker: opens them at the start, makes new ones, deletes them, and looks after them.
+    """Manages all logs of a broker: opens them at startup, creates, maintains and deletes them.
 
-    A log directory whose disk fails goes offline with its logs, and the others are not affected. When the last one has
-    failed there is nothing left to do, and the process ends.
+    A log directory whose disk fails goes offline with its logs. The other directories are not affected. When the last
+    directory has failed, the process ends.
 
     A log can be **moved** from one directory to another while it is in use. The copy, the *future* log, grows until it
-    has caught up, and then takes the place of the *current* one.
+    has caught up, and then replaces the *current* log.
 
-    In life::
+    Usage::
 
         manager = LogManager([Path("data")], config, clock, scheduler)  # locks the directories
         manager.startup()  # opens the logs, starts the chores
@@ -52,7 +52,7 @@ class LogManager(LogRegistry):
         ...
         manager.shutdown(broker_epoch)  # closes them; the next start is quick
 
-    Somebody has to listen to `failure_channel`, and call `handle_log_dir_failure` for each directory that comes out.
+    The owner must listen to `failure_channel` and call `handle_log_dir_failure` for each directory it reports.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LogManager(LogRegistry):
         cleaner: CleanerHooks | None = None,
         on_recovery: RecoveryListener | None = None,
     ) -> None:
-        """Makes, checks and locks the log directories; see `LogDirs` for what it raises."""
+        """Creates, checks and locks the log directories; see `LogDirs` for the errors."""
         self._clock = clock
         super().__init__(
             log_dirs,
@@ -81,8 +81,8 @@ class LogManager(LogRegistry):
         self._scheduler = scheduler
         self._on_recovery = on_recovery
         self._incomplete: set[Path] = set()
-        """Log directories in which some log could not be opened: they get no marker of a clean shutdown, or the next
-        start would take that log as it is."""
+        """Log directories in which some log could not be opened. They get no clean shutdown marker, because with one
+        the next start would not recover that log."""
         self._deletion = LogDeletion(clock, scheduler, lambda: self._default_log_config.file_delete_delay_ms)
         self.chores = LogChores(self, self.log_dirs, clock, self._cleaner)
         self._tasks: list[ScheduledTask] = []
@@ -95,9 +95,9 @@ class LogManager(LogRegistry):
         is_stray: Callable[[UnifiedLog], bool] | None = None,
         replica_for: Callable[[Uuid, int], TopicPartition | None] | None = None,
     ) -> None:
-        """Opens all logs, which takes long after a crash, and begins to look after them.
+        """Opens all logs, which takes long after a crash, and starts the periodic tasks.
 
-        The two functions say what the metadata say; see `LogStartup`.
+        The two functions look up the cluster metadata; see `LogStartup`.
         """
         configs: dict[str, LogConfig] = {}
 
@@ -147,10 +147,10 @@ class LogManager(LogRegistry):
             ),
             ("highwatermark-checkpoint", chores.checkpoint_high_watermarks, config.high_watermark_checkpoint_ms),
         ):
-            period = period_ms if period_ms > 0 else ONCE  # which is what Kafka makes of a period of 0
+            period = period_ms if period_ms > 0 else ONCE  # as Kafka treats a period of 0
             self._tasks.append(self._scheduler.schedule(name, task, config.initial_task_delay_ms, period))
-        # What is expired is not read from snapshots either: there is nothing to find before a whole period has passed.
-        # (But a producer whose records have old timestamps counts as idle from its first record on.)
+        # Snapshots are loaded without expired producers, so the first check can wait for a whole period. (But a
+        # producer whose records have old timestamps counts as idle from its first record on.)
         self._tasks.append(
             self._scheduler.schedule(
                 "PeriodicProducerExpirationCheck",
@@ -162,14 +162,14 @@ class LogManager(LogRegistry):
         self._deletion.start(config.initial_task_delay_ms)
 
     def begin_shutdown(self) -> None:
-        """Stops the background work; what is under way ends after the log it is at. More than once does no harm."""
+        """Stops the background work; a running task ends after its current log. Idempotent."""
         for task in self._tasks:
             task.cancel()
         self.chores.stop()
         self._deletion.stop()
 
     def shutdown(self, broker_epoch: int = -1) -> None:
-        """Closes all logs, and leaves a marker in each log directory where that went well."""
+        """Closes all logs, and writes a clean shutdown marker to each log directory where that succeeded."""
         self.begin_shutdown()
         live = self.log_dirs.live
         count = len(self.all_logs())
@@ -177,7 +177,7 @@ class LogManager(LogRegistry):
         started_ns = self._clock.nanoseconds()
         progress = Progress(count, self._clock, lambda done, total: logger.info("Closed %d of %d logs", done, total))
         try:
-            # Disks do not wait for each other.
+            # One thread per directory: disks do not wait for each other.
             errors = run_jobs(
                 [partial(self._close_logs, log_dir, broker_epoch, progress) for log_dir in live], len(live), "log-dir"
             )
@@ -185,12 +185,12 @@ class LogManager(LogRegistry):
                 raise errors[0]
             logger.info("Closed %d logs in %d ms", count, (self._clock.nanoseconds() - started_ns) // 1_000_000)
         finally:
-            # Whatever happened, others may have them now.
+            # Release the directory locks even after a failure.
             self.log_dirs.close()
             self.failure_channel.close()
 
     def resize_recovery_threads(self, threads: int) -> None:
-        """So many threads recover the logs of each directory at a start; at least as many close them at the end."""
+        """Sets how many threads recover the logs of each directory at startup; at least as many close them."""
         self.recovery_threads_per_data_dir = threads
 
     def _close_logs(self, log_dir: LogDir, broker_epoch: int, progress: Progress) -> None:
@@ -218,9 +218,9 @@ class LogManager(LogRegistry):
                 logger.warning("the next start will recover the logs in %s: %s", log_dir.path, error)
 
     def broker_epoch_of_clean_shutdown(self) -> int | None:
-        """Under which epoch the broker was last shut down in good order; None if it was not.
+        """Returns the broker epoch of the last clean shutdown; None if the last shutdown was not clean.
 
-        To be asked before `startup`, which takes the markers away. All directories must agree.
+        Call it before `startup`, which removes the markers. All directories must agree.
         """
         if self.log_dirs.offline_paths:
             return None
@@ -230,7 +230,10 @@ class LogManager(LogRegistry):
     # Truncating
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
-        """Truncates logs, and writes down the recovery points: a crash must not find them behind new records."""
+        """Truncates logs, and checkpoints the recovery points.
+
+        Without that, a crash could leave a recovery point beyond records that were appended after the truncation.
+        """
         changed: set[Path] = set()
         for partition, offset in offsets.items():
             log = self.get_log(partition, is_future=is_future)
@@ -253,7 +256,7 @@ class LogManager(LogRegistry):
     def truncate_fully_and_start_at(
         self, partition: TopicPartition, offset: int, *, is_future: bool = False, log_start_offset: int | None = None
     ) -> None:
-        """Empties a log; its next record gets this offset."""
+        """Removes all records of a log; its next record gets this offset."""
         log = self.get_log(partition, is_future=is_future)
         if log is None:
             return
@@ -271,7 +274,7 @@ class LogManager(LogRegistry):
     # Moving
 
     def replace_current_with_future_log(self, partition: TopicPartition) -> None:
-        """The copy in another directory has caught up: it takes over, and the original is deleted."""
+        """Replaces the current log by the future log, which has caught up, and deletes the original."""
         with self._lock:
             current, future = self._current.get(partition), self._future.get(partition)
             if current is None or future is None:
@@ -289,7 +292,7 @@ class LogManager(LogRegistry):
                 current.close()
                 self._deletion.add(current)
             except KafkaStorageError:
-                current.close_handlers()  # it is in none of the tables any more
+                current.close_handlers()  # no table refers to the log any more
                 raise
         logger.info("the log of %s is in %s now", partition, future.directory)
         self.chores.checkpoint_in(current.parent_dir)
@@ -299,10 +302,10 @@ class LogManager(LogRegistry):
     def async_delete(
         self, partition: TopicPartition, *, is_future: bool = False, is_stray: bool = False, checkpoint: bool = True
     ) -> UnifiedLog | None:
-        """Takes a log out of use; its files go after a while. Returns it, or None if there is none.
+        """Removes a log; its files are deleted after a delay. Returns the log, or None if there is none.
 
-        One that is `is_stray` is kept under another name. `KafkaStorageError` if the log may be in a directory that is
-        offline.
+        With `is_stray`, the files are kept under another name. Raises `KafkaStorageError` if the log may be in an
+        offline directory.
         """
         with self._lock:
             log = (self._future if is_future else self._current).pop(partition, None)
@@ -321,7 +324,7 @@ class LogManager(LogRegistry):
             if is_stray:
                 log.close()
         except KafkaStorageError:
-            log.close_handlers()  # it is in none of the tables any more
+            log.close_handlers()  # no table refers to the log any more
             raise
         if is_stray:
             logger.warning("the log of %s should not be here, and is %s now", partition, log.directory)
@@ -356,7 +359,7 @@ class LogManager(LogRegistry):
         is_stray: bool = False,
         on_error: Callable[[TopicPartition, KafkaStorageError], object],
     ) -> None:
-        """The same for many, current and future ones, with one checkpoint at the end."""
+        """Calls `async_delete` for the current and future logs of many partitions, with one checkpoint at the end."""
         changed: set[Path] = set()
         for partition in partitions:
             try:
@@ -372,12 +375,12 @@ class LogManager(LogRegistry):
             self._cleaner.update_checkpoints(path)
             self.chores.checkpoint_in(path)
 
-    # Disks that fail
+    # Disk failures
 
     def handle_log_dir_failure(self, path: Path) -> list[TopicPartition]:
-        """Takes a log directory out of service, with all of its logs; returns the partitions that are offline now.
+        """Takes a log directory and its logs offline; returns the partitions that went offline.
 
-        `FatalExitError` if it was the last one.
+        Raises `FatalExitError` if it was the last live directory.
         """
         with self._lock:
             if self.log_dirs.take_offline(path) is None:
@@ -397,6 +400,6 @@ class LogManager(LogRegistry):
         self.paces.of(path).forget()
         logger.warning("log directory %s is offline, and with it the logs of %s", path, ", ".join(map(str, gone)))
         if is_last:
-            # With all files closed: a broker that is embedded in another program does not take it along.
+            # All files are closed first, because an embedded broker must not end its host process.
             raise FatalExitError(1, f"all log directories have failed: {', '.join(map(str, self.log_dirs.configured))}")
         return gone

@@ -16,15 +16,15 @@ from barnabas.log.server_log_config import broker_topic_defaults
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogManagerConfig:
-    """What a broker's configuration says about its logs as a whole; the defaults are Kafka's."""
+    """The broker's settings for its logs as a whole, with Kafka's defaults."""
 
     topic_defaults: Mapping[str, Any] = field(default_factory=dict)
-    """What counts for topics that say nothing themselves."""
+    """The defaults for settings that a topic does not override."""
     cluster_id: str | None = None
-    """Log directories of other clusters or nodes are refused; if None, they need only agree among themselves."""
+    """Log directories of other clusters or nodes are rejected; if None, they only have to be consistent."""
     node_id: int | None = None
     cordoned_log_dirs: tuple[str, ...] = ()
-    """``cordoned.log.dirs``: get no new partitions; ``*`` for all of them."""
+    """``cordoned.log.dirs``: directories that get no new partitions; ``*`` for all of them."""
     recovery_threads_per_data_dir: int = 2
     damage_policy: DamagePolicy = DamagePolicy.OFFLINE
 
@@ -42,7 +42,7 @@ class LogManagerConfig:
 
     @classmethod
     def from_values(cls, values: ConfigValues, **others: Any) -> Self:
-        """From a broker's parsed settings about logs; `others` are fields that come from elsewhere."""
+        """Creates it from a broker's parsed log settings; `others` are additional fields."""
         return cls(
             topic_defaults=broker_topic_defaults(values),
             cordoned_log_dirs=values.get_list("cordoned.log.dirs"),

@@ -1,4 +1,4 @@
-"""Where an offset is: the offset itself, and the place in a file that it stands for."""
+"""An offset with its position in a segment file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ UNKNOWN_SEGMENT_BASE_OFFSET: Final = -1
 
 
 class LogOffsetMetadata(NamedTuple):
-    """An offset with the segment and the position in it, where these are known.
+    """An offset with its segment and the position in it, if known.
 
-    The distance between two offsets of one segment is then a subtraction of positions: how a waiting fetch finds out
-    whether enough bytes have come in, without touching a file.
+    The distance between two offsets of one segment is then a subtraction of positions. A waiting fetch uses it to check
+    whether enough bytes have been appended, without file access.
     """
 
     message_offset: int
@@ -27,19 +27,19 @@ class LogOffsetMetadata(NamedTuple):
         )
 
     def on_older_segment(self, other: LogOffsetMetadata) -> bool:
-        """Whether this is known to lie in an earlier segment than `other`."""
+        """Returns whether this is known to be in an earlier segment than `other`."""
         if self.message_offset_only or other.message_offset_only:
             return False
         return self.segment_base_offset < other.segment_base_offset
 
     def on_same_segment(self, other: LogOffsetMetadata) -> bool:
-        """Whether both are known to lie in one segment."""
+        """Returns whether both are known to be in the same segment."""
         if self.message_offset_only or other.message_offset_only:
             return False
         return self.segment_base_offset == other.segment_base_offset
 
     def position_diff(self, other: LogOffsetMetadata) -> int:
-        """How many bytes this lies behind `other` in the same segment; ValueError if it is not the same."""
+        """Returns the bytes from `other` to this position; ValueError if they are not in the same segment."""
         if not self.on_same_segment(other):
             raise ValueError(f"no distance in bytes between {self} and {other}: not known to lie in one segment")
         return self.relative_position_in_segment - other.relative_position_in_segment

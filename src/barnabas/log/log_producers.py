@@ -1,4 +1,4 @@
-"""What others may ask a log about its producers."""
+"""Gives other components access to the producer state of a log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.log.verification_state import VerificationGuard
 
 
 class ActiveProducer(NamedTuple):
-    """A producer that the log remembers: what DescribeProducers tells of it."""
+    """The state of a producer in the DescribeProducers response."""
 
     producer_id: int
     producer_epoch: int
@@ -27,18 +27,18 @@ class ActiveProducer(NamedTuple):
     last_timestamp: int
     coordinator_epoch: int
     current_txn_start_offset: int
-    """-1 if it has no transaction open."""
+    """-1 without an open transaction."""
 
 
 class LastRecord(NamedTuple):
-    """The last batch of a producer, which compaction has to keep: without it a restart would forget the producer."""
+    """The last batch of a producer. Compaction must retain it: without it a restart would lose the producer's state."""
 
     last_data_offset: int | None
     producer_epoch: int
 
 
 class LogProducers:
-    """The producers of one log, for everybody but the log itself: every question takes the log's lock."""
+    """The producers of one log, for all components but the log itself: every method takes the log's lock."""
 
     __slots__ = ("_context", "_doomed", "_guard", "_lock", "state")
 
@@ -50,14 +50,14 @@ class LogProducers:
         self._context = context
         self._guard = guard
         self._doomed: set[SnapshotFile] = set()
-        """Snapshots that are going to be deleted, and move with the log until then."""
+        """Snapshots that wait for deletion, and whose paths follow the log's directory until then."""
 
     # Transactions
 
     def maybe_start_transaction_verification(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool
     ) -> VerificationGuard:
-        """What an append of a transactional batch has to present once its transaction has been verified."""
+        """Returns the guard that the append of a transactional batch must present after the verification."""
         with self._lock:
             return self.state.maybe_start_transaction_verification(
                 producer_id, sequence, epoch, supports_epoch_bump=supports_epoch_bump
@@ -105,16 +105,16 @@ class LogProducers:
         with self._lock:
             self.state.remove_expired_producers(now_ms)
 
-    # For the log, which has the lock
+    # For the log, which holds the lock
 
     def rebuild(self, segments: LogSegments, log_start_offset: int, last_offset: int) -> None:
-        """Takes the state back to an earlier offset."""
+        """Rebuilds the state as of an earlier offset."""
         rebuild_producer_state(
             self.state, segments, log_start_offset, last_offset, self._context.clock, from_clean_shutdown=False
         )
 
     def delete_snapshots(self, segments: Iterable[LogSegment], config: LogConfig, *, asynchronous: bool = True) -> None:
-        """Deletes the snapshots that belong to segments which are deleted."""
+        """Deletes the snapshots of deleted segments."""
         marked = [self.state.remove_and_mark_snapshot_for_deletion(segment.base_offset) for segment in segments]
         doomed = [file for file in marked if file is not None]
         if not doomed:
@@ -135,7 +135,7 @@ class LogProducers:
                     self._doomed.discard(file)
 
     def update_parent_dir(self, directory: Path) -> None:
-        """The log's directory was renamed."""
+        """Updates the paths after the log's directory was renamed."""
         self.state.update_parent_dir(directory)
         for file in self._doomed:
             file.update_parent_dir(directory)

@@ -1,4 +1,4 @@
-"""A log from the point of view of those who read it."""
+"""The read side of a log: offsets, leader epochs and records."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from barnabas.protocol.internal.storage import AbortedTxn
 
 T = TypeVar("T")
 
-# Looked up once: a member of an enumeration takes as long as a call.
+# Looked up once, because access to an enum member costs as much as a call.
 HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
 TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 
 
 class LogReader(LogWriter):
-    """Tells how far the log goes, finds offsets, and reads.
+    """Returns the offsets of the log, looks up offsets, and reads records.
 
-    A reader takes no lock. It looks at the offsets, then at the table of segments, then at an index; each of which is,
-    or hands out, something that does not change. What it gets is a region of a file that stays open for as long as
-    somebody has it.
+    A reader takes no lock. It reads the offsets, then the table of segments, then an index. Each of them is immutable
+    or returns immutable values. The result is a region of a file, which stays open as long as the region is referenced.
     """
 
-    # Offsets. Who needs several takes them from one snapshot.
+    # Offsets. A caller that needs several takes them from one snapshot.
 
     @property
     def log_start_offset(self) -> int:
@@ -57,7 +56,7 @@ class LogReader(LogWriter):
         return self._watermarks.first_unstable_offset
 
     def fetch_offset_snapshot(self) -> LogOffsetSnapshot:
-        """All offsets of this moment, with their file positions."""
+        """Returns all current offsets with their file positions."""
         local_log, marks = self._local_log, self._watermarks
         offsets = marks.offsets
         if offsets[2][1] >= 0 and offsets[3][1] >= 0 and not local_log.guard.channel.any_offline:
@@ -86,7 +85,7 @@ class LogReader(LogWriter):
         return self.leader_epochs.latest_epoch
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
-        """The last epoch up to this one, and where it ends; None if that is not known."""
+        """Returns the last epoch up to this one and its end offset; None if unknown."""
         found = self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
         return None if found.end_offset == UNDEFINED_EPOCH_OFFSET else found
 
@@ -100,10 +99,11 @@ class LogReader(LogWriter):
         min_one_message: bool,
         offsets: LogOffsetSnapshot | None = None,
     ) -> FetchDataInfo:
-        """Reads at most `max_length` bytes of batches from an offset on; with `min_one_message` at least a whole one.
+        """Reads at most `max_length` bytes of batches from an offset on; with `min_one_message` at least one batch.
 
         `offsets` bounds the read, if the caller has a snapshot already. Raises `OffsetOutOfRangeError` for an offset
-        before the start or behind the end. Nothing is read from disk but indexes and the headers of a few batches.
+        before the log start offset or after the log end offset. Only indexes and the headers of a few batches are read
+        from disk.
         """
         local_log = self._local_log
         directory = local_log.directory
@@ -130,14 +130,14 @@ class LogReader(LogWriter):
             local_log.guard.reraise(f"reading {self.topic_partition}", error)
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that overlap a range of offsets."""
+        """Returns the aborted transactions that overlap a range of offsets."""
         return self._look_up(
             "reading the transaction index",
             lambda: self._local_log.collect_aborted_transactions(start_offset, upper_bound_offset),
         )
 
     def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
-        """See `barnabas.log.offset_lookup`."""
+        """Looks up an offset by timestamp; see `barnabas.log.offset_lookup`."""
         from barnabas.log.offset_lookup import find_offset
 
         return self._look_up(

@@ -1,4 +1,4 @@
-"""Which logs a broker has, and making those it does not have yet."""
+"""Keeps the logs of a broker by partition, and creates new ones."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from barnabas.log.unified_log import UnifiedLog
 logger = logging.getLogger(__name__)
 
 SPARE_DESCRIPTORS: Final = 16
-"""File descriptors that new logs leave alone. Without any, logs that exist could not roll, or even read an index."""
+"""File descriptors reserved for existing logs, which need them to roll, or even to read an index."""
 
 TopicOverrides = Callable[[str], Mapping[str, Any]]
-"""The settings that a topic has itself."""
+"""Returns the settings that a topic overrides."""
 
 
 def no_overrides(_: str) -> Mapping[str, Any]:
-    """A topic without settings."""
+    """Returns no overrides."""
     return {}
 
 
 class LogRegistry:
     """The logs of a broker by partition, and their configuration.
 
-    Logs are in several **log directories**, one for each disk. A new log goes where the fewest are, unless somebody has
-    said where it should be.
+    Logs are in several **log directories**, one for each disk. A new log is created in the directory with the fewest
+    logs, unless a preferred directory was set.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class LogRegistry:
         failure_channel: LogDirFailureChannel | None = None,
         cleaner: CleanerHooks | None = None,
     ) -> None:
-        """Makes, checks and locks the log directories; see `LogDirs` for what it raises."""
+        """Creates, checks and locks the log directories; see `LogDirs` for the errors."""
         self.failure_channel = LogDirFailureChannel(clock) if failure_channel is None else failure_channel
         self._config = config
         self._topic_overrides = topic_overrides
         self._cleaner: CleanerHooks = NoCleaner() if cleaner is None else cleaner
         self.paces = LogDirPaces(clock)
-        """How quick the log directories are."""
+        """Tracks which log directories are slow."""
         self._context = LogContext(
             clock,
             scheduler,
@@ -81,17 +81,17 @@ class LogRegistry:
             log_dirs, self.failure_channel, self.paces, cluster_id=config.cluster_id, node_id=config.node_id
         )
         self._lock = threading.Lock()
-        """Guards which logs there are: the tables below, and the directories of logs being made, renamed or taken
-        offline. The lock of a log is taken inside it, never the other way round. Looking a log up takes no lock."""
+        """Guards the tables below, and the directories of logs being created, renamed or taken offline. The lock of a
+        log is taken inside it, never the other way round. Looking a log up takes no lock."""
         self._current: dict[TopicPartition, UnifiedLog] = {}
         self._future: dict[TopicPartition, UnifiedLog] = {}
         self._offline: dict[TopicPartition, OfflineLog] = {}
         self._preferred: dict[TopicPartition, Path] = {}
-        """Where a log is to be made, or moved to."""
+        """The log directories in which logs are to be created, or to which they are to be moved."""
         self._log_counts: Counter[Path] = Counter()
-        """How many logs are in each log directory, of those in the first two tables."""
+        """The number of current and future logs in each log directory."""
 
-    # Looking up
+    # Lookup
 
     def get_log(self, partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
         return (self._future if is_future else self._current).get(partition)
@@ -111,20 +111,20 @@ class LogRegistry:
 
     @property
     def offline_logs(self) -> dict[TopicPartition, OfflineLog]:
-        """Logs that could not be opened at the start."""
+        """Logs that could not be opened at startup."""
         return dict(self._offline)
 
     # Configuration
 
     def log_config(self, topic: str) -> LogConfig:
-        """The configuration of a topic's logs."""
+        """Returns the configuration of a topic's logs."""
         overrides = self._topic_overrides(topic)
         if not overrides:
-            return self._default_log_config  # one for all: most topics have no settings
+            return self._default_log_config  # shared, because most topics have no overrides
         return LogConfig.from_properties(overrides, self._topic_defaults)
 
     def topic_config_changed(self, topic: str) -> None:
-        """The settings of a topic are others now."""
+        """Applies changed settings of a topic."""
         self._update_config(topic, [log for log in self.all_logs() if log.topic_partition.topic == topic])
 
     def _update_config(self, topic: str, logs: Sequence[UnifiedLog]) -> None:
@@ -135,7 +135,7 @@ class LogRegistry:
                 self._cleaner.abort_cleaning(log.topic_partition)
 
     def topic_defaults_changed(self, topic_defaults: Mapping[str, Any]) -> None:
-        """The broker's settings for all topics are others now."""
+        """Applies changed defaults for all topics."""
         self._topic_defaults = topic_defaults
         self._default_log_config = LogConfig.from_properties({}, topic_defaults)
         by_topic: dict[str, list[UnifiedLog]] = {}
@@ -144,10 +144,10 @@ class LogRegistry:
         for topic, logs in by_topic.items():
             self._update_config(topic, logs)
 
-    # Making logs
+    # Creation
 
     def prefer_log_dir(self, partition: TopicPartition, path: Path) -> None:
-        """Says where the log of a partition is to be made, or moved to, unless it is there already."""
+        """Sets the directory in which a log is to be created, or to which it is to be moved, unless it is there."""
         with self._lock:
             logs = (self._current.get(partition), self._future.get(partition))
             if not any(log is not None and log.parent_dir == path for log in logs):
@@ -162,14 +162,14 @@ class LogRegistry:
         topic_id: Uuid | None = None,
         target_directory_id: Uuid | None = None,
     ) -> UnifiedLog:
-        """The log of a partition, which is made if it is not there.
+        """Returns the log of a partition, and creates it if it does not exist.
 
-        A log that should have been there, because it is not `is_new`, may be in a directory that is offline: then
-        `KafkaStorageError`, as a new and empty one in its place would have lost all its records.
-        `InconsistentTopicIdError` if the log is that of another topic with the same name.
+        Without `is_new`, a missing log may be in an offline directory. Then `KafkaStorageError` is raised, because a
+        new and empty log in its place would have lost all its records. Raises `InconsistentTopicIdError` if the log
+        belongs to another topic with the same name.
 
-        While there is a future log, the current one is not cleaned. The copy would be no cleaner than what was copied,
-        and yet be taken for it.
+        While there is a future log, the current one is not cleaned. Otherwise the copy would inherit the cleaner's
+        checkpoint, although it may have been copied before the cleaning.
         """
         if is_future:
             self._cleaner.abort_and_pause_cleaning(partition)
@@ -229,7 +229,7 @@ class LogRegistry:
         return log
 
     def _make_directory(self, candidates: list[Path], name: str) -> Path:
-        """The directory of a new log, in the first log directory where it can be made."""
+        """Creates the directory of a new log, in the first log directory where that succeeds."""
         for path in candidates:
             log_dir = self.log_dirs.get(path)
             if log_dir is None or self.failure_channel.has_offline_log_dir(path):
@@ -245,11 +245,11 @@ class LogRegistry:
         raise KafkaStorageError(f"{name} cannot be made: no log directory is available")
 
     def _next_log_dirs(self) -> list[Path]:
-        """The log directories for a new log, the one with the fewest logs first; not the cordoned ones."""
+        """Returns the log directories for a new log, except cordoned ones; those with the fewest logs first."""
         live = [path for path in self.log_dirs.live_paths if not self.is_cordoned(path)]
         return sorted(live, key=lambda path: self._log_counts[path])
 
     def is_cordoned(self, path: Path) -> bool:
-        """Whether a log directory gets no new logs."""
+        """Returns whether a log directory gets no new logs."""
         cordoned = self._config.cordoned_log_dirs
         return "*" in cordoned or str(path) in cordoned

@@ -1,4 +1,4 @@
-"""A segment: one stretch of a partition's log, in one file of batches with its indexes."""
+"""A segment: a contiguous part of a partition's log, in one file of batches with its indexes."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ _BATCH_LENGTH: Final = struct.Struct(">8xi")
 LATEST_POSSIBLE: Final = 2**63 - 1
 
 _new_tuple = tuple.__new__
-"""A named tuple in one call; its class would make another one in Python."""
+"""Creates a named tuple without a second call in Python, which its class would make."""
 
 IndexT = TypeVar("IndexT", bound=AbstractIndex)
 
 ProducerStateCallback = Callable[[RecordBatch], AbortedTxn | None]
-"""Takes note of a batch that recovery found intact. If the batch ends a transaction by aborting it, returns that."""
+"""Processes a batch that recovery found intact. If the batch aborts a transaction, returns that transaction."""
 LeaderEpochCallback = Callable[[int, int], object]
-"""Takes note of a leader epoch and the offset that it begins with."""
+"""Receives a leader epoch and its start offset."""
 
 
 class SegmentConfig(Protocol):
-    """What a segment needs to know of its topic's configuration (`LogConfig` has it)."""
+    """The part of the topic configuration (`LogConfig`) that a segment needs."""
 
     @property
     def segment_index_bytes(self) -> int: ...
@@ -68,20 +68,20 @@ class LogSegment:
     **Files**, all named after the base offset: the batches (`FileRecords`), and three indexes that can all be rebuilt
     from them: `OffsetIndex`, `TimeIndex`, `TransactionIndex`. The first two are opened when they are needed.
 
-    **Append** is one write. When more than ``index_interval_bytes`` lie between the batch that the offset index knows
-    last and the one that is appended, that one gets an entry, and the time index gets one too. So the entries follow
-    from the sizes of the batches alone; recovery finds the same ones again.
+    **Append** is one write. When more than ``index_interval_bytes`` lie between the last indexed batch and the appended
+    one, the appended batch gets an entry in the offset index and the time index. So the entries depend on the sizes of
+    the batches alone, and recovery produces the same ones.
 
-    **Read** finds the batch with the requested offset: an index lookup, and a walk over the few headers from there. The
-    result is a region of the file, which nobody has read.
+    **Read** finds the batch with the requested offset: an index lookup, and a scan of the few headers from there. The
+    result is a region of the file; the batches themselves are not read.
 
-    **Rolling.** A segment that is large or old enough, or whose indexes are full, is not written to any more, and a new
-    one takes over. *Old* goes by the timestamps of the records: from the first batch of the segment to the one that
-    is to be appended. If records have no timestamps, by the clock, since the segment was made. A random jitter, taken
-    off the limit, keeps partitions that were made at the same time from rolling at the same time.
+    **Rolling.** When a segment is large or old enough, or its indexes are full, a new segment replaces it as the active
+    one. Its *age* is the difference between the timestamps of its first batch and of the batch to be appended. If
+    records have no timestamps, it is the time since the segment was created. A random jitter, subtracted from the
+    limit, keeps partitions that were created at the same time from rolling at the same time.
 
-    Methods that change anything are for one thread at a time, the owner of the log's lock. `read`, `translate_offset`,
-    `find_offset_by_timestamp`, `collect_aborted_txns` and the like may run beside them.
+    Only one thread at a time, the owner of the log's lock, may call methods that change the segment. `read`,
+    `translate_offset`, `find_offset_by_timestamp`, `collect_aborted_txns` and the like may run concurrently.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class LogSegment:
         roll_jitter_ms: int = 0,
         use_mmap: bool = True,
     ) -> None:
-        """Opens the segment's files, or makes them.
+        """Opens or creates the segment's files.
 
-        `suffix` is what comes behind the usual names (``.cleaned``, ``.swap``); `preallocate` is how long to make a new
-        ``.log`` file at once.
+        `suffix` is appended to the usual names (``.cleaned``, ``.swap``); `preallocate` is the initial length of a new
+        ``.log`` file.
         """
         self.base_offset = base_offset
         self.roll_jitter_ms = roll_jitter_ms
@@ -118,9 +118,9 @@ class LogSegment:
         self._clock = clock
         self._created = clock.milliseconds()
         self._first_timestamp: int | None = None
-        """The largest timestamp of the first batch, once it is known."""
+        """The largest timestamp of the first batch; None until it is known."""
         self._max_timestamp: TimestampOffset | None = None
-        """The largest timestamp, and the last offset of the first batch that has it; None: the time index knows."""
+        """The largest timestamp, and the last offset of the first batch that has it; None: see the time index."""
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -140,7 +140,7 @@ class LogSegment:
 
     @property
     def size(self) -> int:
-        """The bytes of its batches."""
+        """The size of the batches in bytes."""
         return self.records.size_in_bytes
 
     # Writing
@@ -154,8 +154,8 @@ class LogSegment:
     ) -> int:
         """Writes batches whose offsets have been assigned; returns their size.
 
-        `largest_offset` is the last offset of the last batch. The largest timestamp of the batches is given with the
-        last offset of the first batch that has it.
+        `largest_offset` is the last offset of the last batch. `shallow_offset_of_max_timestamp` is the last offset of
+        the first batch that has the largest timestamp.
         """
         if not 0 <= largest_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise LogSegmentOffsetOverflowError(self.records.path, self.base_offset, largest_offset)
@@ -173,7 +173,7 @@ class LogSegment:
             if position - indexed > self._index_interval_bytes:
                 self._append_to_indexes(offset_index, largest_offset, position)
         else:
-            # Several batches at once, as a follower gets them: each may be due for an entry.
+            # A follower appends several batches at once: each may need an index entry.
             for batch in records.batches(position):
                 self._note_timestamp(batch.max_timestamp, batch.last_offset)
                 if batch.position - offset_index.last_entry.position > self._index_interval_bytes:
@@ -189,28 +189,28 @@ class LogSegment:
 
     def _append_to_indexes(self, offset_index: OffsetIndex, offset: int, position: int) -> None:
         time_index = self._time_index.index or self._time_index.get()
-        # A log rolls before its indexes are full; but one append can bring many entries. To leave one out does no harm.
+        # A log rolls before its indexes are full, but one append can need many entries. A missing entry is harmless.
         if not offset_index.is_full and not time_index.is_full:
             offset_index.append(offset, position)
             timestamp, its_offset = self._max_timestamp or self.max_timestamp_and_offset
             time_index.maybe_append(timestamp, its_offset)
 
     def append_aborted_txn(self, aborted: AbortedTxn) -> None:
-        """Takes note of a transaction whose abort marker was appended."""
+        """Adds a transaction whose abort marker was appended to the transaction index."""
         self.txn_index.append(aborted)
 
     def truncate_to(self, offset: int) -> int:
-        """Removes this offset and all behind it, in whole batches; returns how many bytes of batches went.
+        """Removes this offset and all after it; returns the number of bytes of batches removed.
 
-        The batch that has the offset in it goes as a whole.
+        The batch that contains the offset is removed as a whole.
         """
-        # First, as the indexes are about to lose what makes it quick.
+        # Before the indexes are truncated, while they still make the search quick.
         found = self.translate_offset(offset)
         offset_index, time_index = self.offset_index, self.time_index
         offset_index.truncate_to(offset)
         time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
-        # The segment is now the last one, and going to be written to.
+        # The segment is now the active one, and its indexes need room.
         offset_index.resize(offset_index.max_index_size)
         time_index.resize(time_index.max_index_size)
         truncated = 0 if found is None else self.records.truncate_to(found.position)
@@ -230,9 +230,9 @@ class LogSegment:
     # Reading
 
     def translate_offset(self, offset: int, start_position: int = 0) -> LogOffsetPosition | None:
-        """The first batch that ends at this offset or behind it; None if all end before.
+        """Finds the first batch whose last offset is at or after this offset; None if there is none.
 
-        A caller that knows of a batch further on than the index does passes its position.
+        `start_position` is the position of a later batch than the index knows, if the caller has one.
         """
         indexed = self._offset_index.get().lookup(offset).position
         return self.records.search_for_offset(offset, max(indexed, start_position))
@@ -240,11 +240,11 @@ class LogSegment:
     def read(
         self, start_offset: int, max_size: int, max_position: int | None = None, min_one_message: bool = False
     ) -> FetchDataInfo | None:
-        """At most `max_size` bytes of batches from an offset on; None if the segment ends before it.
+        """Returns at most `max_size` bytes of batches from an offset on; None if the segment ends before it.
 
-        Nothing at `max_position` or behind it is shown: that is where the high watermark or the last stable offset is.
-        None stands for the end of the segment. With `min_one_message`, the first batch comes whole, whatever its size:
-        otherwise a consumer whose limit is too small would never get on.
+        The read stops before `max_position`, the position of the high watermark or the last stable offset. None means
+        the end of the segment. With `min_one_message`, the first batch is returned whole, whatever its size: otherwise
+        a consumer whose limit is too small would never make progress.
         """
         if max_size < 0:
             raise ValueError(f"cannot read {max_size} bytes from {self.records.path}")
@@ -266,25 +266,25 @@ class LogSegment:
         return _new_tuple(FetchDataInfo, (metadata, region, limit < size, None))
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size: int) -> int | None:
-        """An offset that a read of so many bytes from there cannot have reached; None if the segment knows none."""
+        """Returns an offset that a read of `fetch_size` bytes from `start` cannot reach; None if the index has none."""
         bound = self.offset_index.fetch_upper_bound_offset(start, fetch_size)
         return None if bound is None else bound.offset
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnIndexSearchResult:
-        """The aborted transactions that overlap a range of offsets, and whether later segments may know of more."""
+        """Returns the aborted transactions that overlap a range, and whether later segments may have more."""
         return self.txn_index.collect_aborted_txns(fetch_offset, upper_bound_offset)
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int = 0) -> TimestampAndOffset | None:
-        """The first record, at an offset or behind it, that has this timestamp or a later one."""
+        """Finds the first record at or after `starting_offset` that has this timestamp or a later one."""
         indexed = self.time_index.lookup(timestamp_ms)
         position = self.offset_index.lookup(max(indexed.offset, starting_offset)).position
         return self.records.search_for_timestamp(timestamp_ms, position, starting_offset)
 
     def read_next_offset(self) -> int:
-        """The offset that comes behind the last one in the segment. This reads headers from the last index entry on."""
+        """Returns the offset after the last one in the segment. Reads headers from the last index entry on."""
         position = self.offset_index.last_entry.position
         if position > self.size:
-            position = 0  # an index that knows more than there is; to be slow is better than to be wrong
+            position = 0  # the index points beyond the end of the file; scan it from the start
         next_offset = self.base_offset
         for batch in self.records.batches(position):
             next_offset = batch.next_offset
@@ -312,7 +312,7 @@ class LogSegment:
 
     @property
     def largest_timestamp(self) -> int:
-        """How new the segment is: by its records, or if they have no timestamps, by its file."""
+        """The largest timestamp of the records, or if they have none, the modification time of the file."""
         largest = self.max_timestamp_so_far
         return largest if largest >= 0 else self.last_modified
 
@@ -336,20 +336,20 @@ class LogSegment:
 
     @property
     def first_batch_timestamp(self) -> int:
-        """When the segment begins; for one without timestamps, later than anything."""
+        """The timestamp of the first batch; `LATEST_POSSIBLE` without timestamps."""
         first = self.rolling_based_timestamp
         return LATEST_POSSIBLE if first is None or first < 0 else first
 
     def time_waited_for_roll(self, now_ms: int, message_timestamp: int) -> int:
-        """How old the segment will be with a batch of this timestamp."""
+        """Returns the age of the segment if a batch with this timestamp were appended."""
         first = self.rolling_based_timestamp
         return now_ms - self._created if first is None or first < 0 else message_timestamp - first
 
     def should_roll(self, size: int, max_timestamp: int, last_offset: int, config: LogConfig, now_ms: int) -> bool:
-        """Whether batches that are about to be appended belong into a new segment.
+        """Returns whether the segment must be rolled before an append.
 
-        `size`, `max_timestamp` and `last_offset` are those of the batches. An empty segment is never too old, but may
-        be too small: then its successor is too, and takes them all the same.
+        `size`, `max_timestamp` and `last_offset` describe the batches to append. An empty segment is never too old, but
+        may be too small. Then its successor is too small as well, and takes the batches all the same.
         """
         position = self.records.size_in_bytes
         if position > config.segment_bytes - size:
@@ -369,7 +369,7 @@ class LogSegment:
         )
 
     def on_become_inactive_segment(self) -> None:
-        """The segment was rolled: notes its largest timestamp and gives back what was preallocated."""
+        """Called when the segment is rolled: indexes its largest timestamp and releases preallocated space."""
         self._close_time_index()
         self.offset_index.trim_to_valid_size()
         self.time_index.trim_to_valid_size()
@@ -379,7 +379,7 @@ class LogSegment:
         self.time_index.maybe_append(*self.max_timestamp_and_offset, skip_full_check=True)
 
     def resize_indexes(self, size: int) -> None:
-        """Gives the indexes their full capacity: the segment found at start-up is the one to be written to."""
+        """Gives the indexes their full capacity, because the segment becomes the active one."""
         self.offset_index.resize(size)
         self.time_index.resize(size)
 
@@ -392,17 +392,18 @@ class LogSegment:
         *,
         is_intact: bool = False,
     ) -> int:
-        """Goes through all batches, cuts off what is not intact, and rebuilds the indexes; returns how much went.
+        """Checks all batches, truncates after the last intact one, and rebuilds the indexes.
 
-        With `is_intact` the caller has checked every batch already, and nothing is cut off.
+        Returns the number of bytes cut off. With `is_intact` the caller has checked every batch already, and nothing
+        is cut off.
 
-        What counts as intact ends at the first batch that is not all there, has a wrong checksum, or an offset that is
-        not behind the one before it. (Offsets are outside the checksum.) After a crash that can be in the middle: a
-        disk writes pages in any order. What is behind such a hole goes as well, since a log without one is all that
-        replication and consumers understand.
+        The intact part ends at the first batch that is incomplete, has a wrong checksum, or an offset that is not
+        greater than the one before it. (The checksum does not cover offsets.) After a crash that batch can be in the
+        middle, because a disk writes pages in any order. Everything after such a hole is removed too, because
+        replication and consumers cannot handle a log with a hole.
 
-        A segment in a message format from before Kafka 0.11 is intact, but cannot be read here. It is left alone, with
-        `UnsupportedForMessageFormatError`.
+        A segment in a message format from before Kafka 0.11 is intact, but cannot be read here. It is left unchanged,
+        and `UnsupportedForMessageFormatError` is raised.
         """
         offset_index, time_index = self._offset_index.reset(), self._time_index.reset()
         self.txn_index.reset()
@@ -458,10 +459,10 @@ class LogSegment:
             _LOGGER.warning("%s: found a damaged batch at position %d: %s", self.records.path, end, error)
 
     def sanity_check(self) -> None:
-        """Raises `CorruptIndexError` if an index is missing, or the one of transactions is wrong.
+        """Raises `CorruptIndexError` if an index file is missing or the transaction index is wrong.
 
-        The contents of the other two are not looked at, so that nothing is opened: those of segments that were written
-        to before a crash are rebuilt anyway.
+        The contents of the offset and time index are not checked, so that no file is opened. Recovery rebuilds them
+        for segments that were written to before a crash.
         """
         for path in (self.offset_index_path, self.time_index_path):
             if not path.exists():
@@ -470,21 +471,21 @@ class LogSegment:
 
     @property
     def has_overflow(self) -> bool:
-        """Whether it has an offset that its indexes cannot store: possible in segments compacted by old Kafkas."""
+        """Whether an offset is too large for the indexes; possible in segments that old Kafka versions compacted."""
         next_offset = self.read_next_offset()
         return next_offset > self.base_offset and next_offset - 1 - self.base_offset > MAX_RELATIVE_OFFSET
 
     # The files
 
     def flush(self) -> None:
-        """Returns when everything is on the disk."""
+        """Forces the batches and the indexes to disk."""
         self.records.flush()
         self._offset_index.flush()
         self._time_index.flush()
         self.txn_index.flush()
 
     def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
-        """Renames all files, as from ``""`` to ``.deleted``. Readers do not notice."""
+        """Renames all files, for example from ``""`` to ``.deleted``. Readers are not affected."""
         self.records.rename(with_changed_suffix(self.records.path, old_suffix, new_suffix))
         self._offset_index.rename(with_changed_suffix(self.offset_index_path, old_suffix, new_suffix))
         self._time_index.rename(with_changed_suffix(self.time_index_path, old_suffix, new_suffix))
@@ -495,32 +496,32 @@ class LogSegment:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Where its files are, if they exist: that of transactions often does not."""
+        """The paths of the files. The transaction index often does not exist."""
         return self.records.path, self.offset_index_path, self.time_index_path, self.txn_index.path
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Takes note that the directory was renamed."""
+        """Updates the paths after the directory was renamed."""
         self.records.update_parent_dir(directory)
         self._offset_index.update_parent_dir(directory)
         self._time_index.update_parent_dir(directory)
         self.txn_index.update_parent_dir(directory)
 
     def close(self) -> None:
-        """Writes what is not written and lets go of the files: all of them, even if one makes trouble."""
+        """Writes pending entries and closes all files, even if one of them fails."""
         steps = [self._offset_index.close, self._time_index.close, self.records.close, self.txn_index.close]
         if self._max_timestamp is not None and self.records.is_open:
             steps.insert(0, self._close_time_index)
         _do_all(steps)
 
     def close_handlers(self) -> None:
-        """Lets go of the files without writing anything, as when their disk has failed."""
+        """Closes the files without writing anything, for example after a disk failure."""
         self._offset_index.close_handler()
         self._time_index.close_handler()
         self.records.close_handlers()
         self.txn_index.close()
 
     def delete_if_exists(self) -> None:
-        """Removes the files, the batches first: indexes without batches are cleaned up at the next start."""
+        """Deletes the files, the batches first: the next start removes indexes without batches."""
         _do_all(
             [
                 self.records.delete_if_exists,
@@ -536,7 +537,7 @@ class LogSegment:
 
     @staticmethod
     def delete_files(directory: Path, base_offset: int, suffix: str = "") -> None:
-        """Removes the files of a segment that is not open."""
+        """Deletes the files of a segment that is not open."""
         for name in (offset_index_file, time_index_file, transaction_index_file, log_file):
             path = name(directory, base_offset, suffix)
             with disk_access("delete", path):
@@ -547,9 +548,9 @@ class LogSegment:
 
 
 def _checked(index: IndexT) -> IndexT:
-    """An index that was just opened, without its entries if they cannot be right.
+    """Checks an index that was just opened, and clears it if it is corrupt.
 
-    Where there is no entry, the log is searched from its beginning, which is slow; a wrong one sends readers to places
+    Without an entry, the log is searched from its beginning, which is slow. A wrong entry sends readers to positions
     that do not exist, which would look like a broken disk.
     """
     try:
@@ -561,7 +562,7 @@ def _checked(index: IndexT) -> IndexT:
 
 
 def _size_of_first_batch(buffers: Buffer | Sequence[Buffer]) -> int:
-    """The size that the header at the beginning states; 0 if that is not in one piece."""
+    """Returns the size from the header of the first batch; 0 if the header is split between buffers."""
     first = buffers if isinstance(buffers, BUFFER_TYPES) else buffers[0]
     if len(first) < LOG_OVERHEAD:
         return 0
@@ -570,7 +571,7 @@ def _size_of_first_batch(buffers: Buffer | Sequence[Buffer]) -> int:
 
 
 def _do_all(steps: Sequence[Callable[[], object]]) -> None:
-    """Every step, whatever becomes of the others; then raises the first error."""
+    """Runs every step, even if others fail, then raises the first error."""
     first: KafkaStorageError | None = None
     for step in steps:
         try:

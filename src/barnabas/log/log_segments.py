@@ -1,4 +1,4 @@
-"""The segments of a log, in their order."""
+"""The segments of a log, ordered by base offset."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ logger = logging.getLogger(__name__)
 
 
 class LogSegments:
-    """Segments by their base offsets.
+    """Maps base offsets to segments.
 
-    Every fetch looks for a segment here, and segments come and go once in a while: a roll, an hour's worth of old ones.
-    So there is no lock. The table is a pair of tuples that never changes; a change makes a new one and puts it in the
-    place of the old one, in one assignment. A reader takes the pair once and works with it, and what it sees was true a
-    moment ago. (A log with ten thousand segments copies two tuples of that size when it rolls, which is some
-    microseconds.)
+    Every fetch looks up a segment here, and segments rarely change: a roll, an hour's worth of old ones. So readers
+    take no lock. The table is an immutable pair of tuples; a change creates a new pair and replaces the old one in one
+    assignment. A reader takes the pair once, and sees a consistent, possibly slightly old state. (A log with ten
+    thousand segments copies two tuples of that size when it rolls, which takes some microseconds.)
 
-    Changes are for one thread at a time, the owner of the log's lock.
+    Only one thread at a time, the owner of the log's lock, may change it.
     """
 
     __slots__ = ("_table", "last")
@@ -30,21 +29,21 @@ class LogSegments:
     def __init__(self, segments: Iterable[LogSegment] = ()) -> None:
         self._table: tuple[tuple[int, ...], tuple[LogSegment, ...]] = ((), ())
         self.last: LogSegment | None = None
-        """The segment with the highest base offset, None if there is none. Every append reads it."""
+        """The segment with the highest base offset; None if there is none. Every append reads it."""
         self.replace((), segments)
 
     # Changes
 
     def add(self, segment: LogSegment) -> None:
-        """Adds a segment, in the place of the one with the same base offset if there is one."""
+        """Adds a segment, or replaces the one with the same base offset."""
         self.replace((), (segment,))
 
     def remove(self, base_offset: int) -> None:
-        """Takes a segment out, if it is there."""
+        """Removes a segment, if it exists."""
         self.replace((base_offset,), ())
 
     def replace(self, base_offsets: Iterable[int], segments: Iterable[LogSegment]) -> None:
-        """Takes some segments out and puts others in, in one step: no reader sees a log with a gap, or none at all."""
+        """Replaces segments by others atomically: no reader sees a log with a gap or without segments."""
         _, old = self._table
         by_offset = {segment.base_offset: segment for segment in old}
         for base_offset in base_offsets:
@@ -58,7 +57,7 @@ class LogSegments:
         self._table = ((), ())
         self.last = None
 
-    # Questions
+    # Queries
 
     def __len__(self) -> int:
         return len(self._table[0])
@@ -70,7 +69,7 @@ class LogSegments:
         return self.get(base_offset) is not None
 
     def values(self) -> tuple[LogSegment, ...]:
-        """All segments, from the oldest to the newest."""
+        """Returns all segments, from the oldest to the newest."""
         return self._table[1]
 
     @property
@@ -83,34 +82,34 @@ class LogSegments:
         return segments[index] if index < len(offsets) and offsets[index] == base_offset else None
 
     def floor(self, offset: int) -> LogSegment | None:
-        """The segment that an offset belongs into: the last one that does not begin behind it."""
+        """Returns the segment for an offset: the last one whose base offset is at most the offset."""
         offsets, segments = self._table
         if offsets and offset >= offsets[-1]:
-            return segments[-1]  # nearly every reader is near the end
+            return segments[-1]  # fast path: nearly every reader is near the end
         index = bisect_right(offsets, offset)
         return segments[index - 1] if index else None
 
     def lower(self, base_offset: int) -> LogSegment | None:
-        """The last segment that begins before an offset."""
+        """Returns the last segment that begins before an offset."""
         offsets, segments = self._table
         index = bisect_left(offsets, base_offset)
         return segments[index - 1] if index else None
 
     def higher(self, base_offset: int) -> LogSegment | None:
-        """The first segment that begins behind an offset."""
+        """Returns the first segment that begins after an offset."""
         offsets, segments = self._table
         index = bisect_right(offsets, base_offset)
         return segments[index] if index < len(offsets) else None
 
     def higher_segments(self, base_offset: int) -> tuple[LogSegment, ...]:
-        """The segments that begin behind an offset."""
+        """Returns the segments that begin after an offset."""
         offsets, segments = self._table
         return segments[bisect_right(offsets, base_offset) :]
 
     def between(self, start: int, end: int) -> tuple[LogSegment, ...]:
-        """The segments that may have offsets from `start` up to, without it, `end`.
+        """Returns the segments that may have offsets from `start` to `end` (exclusive).
 
-        If none begins before `start`, those from the first one on.
+        If none begins before `start`, the result starts with the first segment.
         """
         if end < start:
             raise ValueError(f"a range of offsets cannot end at {end}, before its start {start}")
@@ -119,7 +118,7 @@ class LogSegments:
         return segments[first : bisect_left(offsets, end)]
 
     def non_active_from(self, start: int) -> tuple[LogSegment, ...]:
-        """The segments with offsets from `start` on that are not written to any more."""
+        """Returns the inactive segments with offsets from `start` on."""
         active = self.active
         return () if start > active.base_offset else self.between(start, active.base_offset)
 
@@ -130,7 +129,7 @@ class LogSegments:
 
     @property
     def active(self) -> LogSegment:
-        """The one that is written to."""
+        """The active segment, to which records are appended."""
         last = self.last
         if last is None:
             raise ValueError("a log without segments has no active one")
@@ -140,15 +139,15 @@ class LogSegments:
     def size_in_bytes(self) -> int:
         return sum(segment.size for segment in self._table[1])
 
-    # All of them
+    # Operations on all segments
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Takes note that the directory was renamed."""
+        """Updates the paths after the directory was renamed."""
         for segment in self:
             segment.update_parent_dir(directory)
 
     def close(self) -> None:
-        """Closes every one, whatever becomes of the others; then raises the first error."""
+        """Closes every segment, even if others fail, then raises the first error."""
         first: KafkaStorageError | None = None
         for segment in self:
             try:
@@ -162,7 +161,7 @@ class LogSegments:
             raise first
 
     def close_handlers(self) -> None:
-        """Lets go of all files without writing anything, as when their disk has failed."""
+        """Closes all files without writing anything, for example after a disk failure."""
         for segment in self:
             segment.close_handlers()
 

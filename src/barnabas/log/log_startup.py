@@ -1,4 +1,4 @@
-"""Opening all logs of a broker, when it starts."""
+"""Opens all logs of a broker at startup."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ from barnabas.log.unified_log import UnifiedLog
 logger = logging.getLogger(__name__)
 
 RecoveryListener = Callable[[int, int], None]
-"""Told from time to time how many logs of how many in a log directory are recovered, if it takes long."""
+"""Called from time to time during a long recovery with the numbers of recovered and of all logs in a directory."""
 
 REMOTE_INDEX_CACHE_DIR: Final = "remote-log-index-cache"
 
 DAMAGED_LOG_ERRORS: Final = (CorruptLogError, CorruptCheckpointError, CorruptPartitionMetadataError)
-"""Errors of storage that are about one log: there is nothing wrong with the disk, or nobody knows."""
+"""Storage errors that affect only one log: the disk is not known to have failed."""
 
 
 class OfflineLog(NamedTuple):
-    """A log that is there and cannot be used, by itself or because its directory is offline."""
+    """A log that exists but cannot be used, because it is damaged or its directory is offline."""
 
     directory: Path
     error: BarnabasError
@@ -58,21 +58,21 @@ class OfflineLog(NamedTuple):
 
 @dataclass(slots=True)
 class LoadedLogs:
-    """What was found in the log directories."""
+    """The logs found in the log directories."""
 
     current: dict[TopicPartition, UnifiedLog] = field(default_factory=dict)
     future: dict[TopicPartition, UnifiedLog] = field(default_factory=dict)
     offline: dict[TopicPartition, OfflineLog] = field(default_factory=dict)
     to_delete: list[tuple[LogDir, Path]] = field(default_factory=list)
-    """Directories of logs that were deleted before the start."""
+    """Directories of logs that were deleted before startup."""
     unclean: set[Path] = field(default_factory=set)
-    """Log directories without the marker of a clean shutdown."""
+    """Log directories without a clean shutdown marker."""
     incomplete: set[Path] = field(default_factory=set)
     """Log directories in which not all logs could be opened."""
 
 
 class _Offsets(NamedTuple):
-    """What is written down in a log directory."""
+    """The checkpoints of a log directory."""
 
     recovery_points: Mapping[TopicPartition, int]
     log_start_offsets: Mapping[TopicPartition, int]
@@ -82,12 +82,12 @@ class _Offsets(NamedTuple):
 class LogStartup:
     """Opens the logs in all live log directories.
 
-    If a directory has the marker of a clean shutdown, its logs are taken as they are; the marker goes first, so that it
-    cannot speak for a later crash. Otherwise each log is recovered, which means reading, on several threads per
+    If a directory has a clean shutdown marker, its logs are not recovered. The marker is deleted first, so that it does
+    not exist after a later crash. Otherwise each log is recovered, which means reading it, on several threads per
     directory.
 
-    What is wrong with one log (its middle is damaged, its format is too old) leaves that log offline, and what is wrong
-    with a disk, its whole directory. The rest is used.
+    An error in one log (damage in the middle, an old format) leaves that log offline. A disk error leaves the whole
+    directory offline. The rest is used.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ class LogStartup:
         replica_for: Callable[[Uuid, int], TopicPartition | None] | None = None,
         on_recovery: RecoveryListener | None = None,
     ) -> None:
-        """`is_stray` says of a log that it should not be on this broker: its topic was deleted while it was down.
+        """`is_stray` returns whether a log should not be on this broker: its topic was deleted while it was down.
 
-        `replica_for` says which partition a topic id and a partition number are, if this broker has a replica of it.
+        `replica_for` returns the partition for a topic id and a partition number, if this broker has a replica of it.
         """
         self._log_dirs = log_dirs
         self._context = context
@@ -114,14 +114,14 @@ class LogStartup:
         self._is_stray = is_stray
         self._replica_for = replica_for
         self._returned: set[Path] = set()
-        """Directories that were set aside as stray at an earlier start, and have their names back."""
+        """Directories that an earlier start renamed as stray, and that have their original names again."""
         self._on_recovery = on_recovery
         self._lock = threading.Lock()
-        """Guards `_result` while several threads add to it. Nothing else is locked inside it."""
+        """Guards `_result` while several threads add to it. No other lock is taken inside it."""
         self._result = LoadedLogs()
 
     def load(self) -> LoadedLogs:
-        """Opens everything. `BarnabasError` if there are two logs of one partition."""
+        """Opens all logs. Raises `BarnabasError` if there are two logs of one partition."""
         started = self._context.clock.nanoseconds()
         self._take_back_strays()
         try:
@@ -140,15 +140,15 @@ class LogStartup:
         return self._result
 
     def _take_back_strays(self) -> None:
-        """Gives stray logs their names back if they are of replicas of this broker after all.
+        """Restores the names of stray logs that belong to replicas of this broker after all.
 
-        An earlier start may have set them aside because the metadata were incomplete, as after damage to the metadata
-        log. Without this, the replica would start again with an empty log, and the records would be in a folder that
-        nobody looks at. A stray log stays where it is if
+        An earlier start may have renamed them because the metadata were incomplete, as after damage to the metadata
+        log. Without this, the replica would start with an empty log, and its records would stay in an unused directory.
+        A stray log is not restored if
 
         - there is a log of the partition: it has newer records;
         - a log directory is offline: that log may be there;
-        - there are two of the partition: only a person can choose. The partition is offline until then.
+        - there are two of the partition: an operator must choose. The partition is offline until then.
         """
         replica_for = self._replica_for
         if replica_for is None or self._log_dirs.offline_paths:
@@ -215,7 +215,7 @@ class LogStartup:
                     logger.warning("left alone: %s", error)
                 continue
             if partition.topic == CLUSTER_METADATA_TOPIC:
-                continue  # the metadata quorum's own
+                continue  # the metadata quorum opens this log itself
             if is_delete_dir(directory):
                 self._result.to_delete.append((log_dir, directory))
             elif is_stray_dir(directory):
@@ -247,7 +247,7 @@ class LogStartup:
     ) -> None:
         try:
             log_dir.guard.check()
-            is_returned = directory in self._returned  # nobody has looked after it meanwhile: check all of it
+            is_returned = directory in self._returned  # its checkpoints may be stale: recover all of it
             log = UnifiedLog.open(
                 directory,
                 self._config_for(partition.topic),
@@ -261,7 +261,7 @@ class LogStartup:
             with self._lock:
                 self._result.incomplete.add(log_dir.path)
             if is_descriptor_shortage(error):
-                # Every segment is an open file, and nothing is wrong with the disk.
+                # Too many open files (every segment has one) are not a disk failure.
                 raise BarnabasError(
                     f"The limit on open files is too low for the logs in {log_dir.path}: {error}. Raise it (ulimit -n, "
                     "or LimitNOFILE= of the service) above the number of segments and connections"
@@ -270,8 +270,8 @@ class LogStartup:
                 log_dir.guard.failed(f"opening {directory}", error)
             else:
                 logger.error("The log of %s stays offline: %s", partition, error)
-            # Also where the whole directory is offline. The metadata may not say yet which directory the log is in, and
-            # an empty log must not be made in another one.
+            # Also if the whole directory is offline. The metadata may not have the log's directory yet, and an empty
+            # log must not be created in another one.
             with self._lock:
                 self._result.offline[partition] = OfflineLog(directory, error)
             return
@@ -298,7 +298,7 @@ class LogStartup:
 
 
 def _replica_in(stray: Path, replica_for: Callable[[Uuid, int], TopicPartition | None]) -> TopicPartition | None:
-    """Which replica of this broker is in a stray directory. The topic's id decides: the name may be shortened."""
+    """Returns the replica of this broker in a stray directory, by topic id, because the name may be shortened."""
     try:
         number = parse_topic_partition_name(stray).partition
         topic_id = PartitionMetadataFile.in_directory(stray).read().topic_id

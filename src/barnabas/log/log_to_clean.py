@@ -1,15 +1,15 @@
-"""How dirty a log is, and what part of it can be cleaned.
+"""Determines how dirty a log is, and which part of it can be cleaned.
 
 ::
 
     |  clean: no key twice  |  dirty: cleanable  |  dirty: not yet                 |
     log start               first dirty          first uncleanable                 log end
 
-The border between clean and dirty is in the cleaner's checkpoint. What cannot be cleaned yet begins with the first of
+The first dirty offset is in the cleaner's checkpoint. The first uncleanable offset is the smallest of
 
-* the last stable offset: what is behind it may not be replicated, or belong to an open transaction,
+* the last stable offset: later records may not be replicated, or belong to an open transaction,
 * the active segment,
-* the first segment with a record that is younger than ``min.compaction.lag.ms``.
+* the first segment with a record younger than ``min.compaction.lag.ms``.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetsToClean(NamedTuple):
-    """The dirty part of a log that may be cleaned."""
+    """The range of dirty offsets that may be cleaned."""
 
     first_dirty_offset: int
     first_uncleanable_dirty_offset: int
     force_update_checkpoint: bool = False
-    """The checkpoint cannot be right, and is to be set to the first dirty offset."""
+    """Whether the checkpoint is wrong, and must be set to the first dirty offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """A log with what its dirt comes to, in bytes."""
+    """A log with the sizes of its clean and cleanable parts in bytes."""
 
     log: UnifiedLog
     first_dirty_offset: int
@@ -45,7 +45,7 @@ class LogToClean:
     clean_bytes: int
     cleanable_bytes: int
     need_compaction_now: bool = False
-    """Its ``max.compaction.lag.ms`` is over, so it is cleaned however little dirt there is."""
+    """Whether ``max.compaction.lag.ms`` has passed, so that the log is cleaned whatever its dirty ratio."""
 
     @classmethod
     def of(
@@ -82,12 +82,12 @@ class LogToClean:
 
 
 def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: int) -> OffsetsToClean:
-    """What can be cleaned of a log whose checkpoint says it is clean up to an offset (None: the log is not in it)."""
+    """Returns the cleanable range of a log; `last_clean_offset` is its checkpoint (None: the log has none)."""
     log_start_offset = log.log_start_offset
     first_dirty_offset = log_start_offset if last_clean_offset is None else last_clean_offset
     is_wrong = False
     if first_dirty_offset < log_start_offset:
-        # Where old segments are deleted as well, that is how it goes.
+        # This is normal if old segments are deleted as well.
         if not log.config.delete:
             logger.warning(
                 "%s is said to be clean up to offset %d, although it starts at %d",
@@ -97,7 +97,7 @@ def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: in
             )
         first_dirty_offset, is_wrong = log_start_offset, True
     elif first_dirty_offset > log.log_end_offset:
-        # Its end was lost. What has been written since may repeat any key.
+        # The end of the log was lost. Records written since may repeat any key.
         logger.warning(
             "%s is said to be clean up to offset %d, although it ends at %d: all of it counts as dirty",
             log.topic_partition,
@@ -116,7 +116,7 @@ def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: in
 
 
 def cleanable_part(log: UnifiedLog, first_dirty_offset: int, uncleanable_offset: int) -> tuple[int, int]:
-    """The first offset of a segment that cannot be cleaned, and the dirty bytes before it. Segments go as a whole."""
+    """Returns the base offset of the first uncleanable segment, and the dirty bytes before it, in whole segments."""
     segments = log.segments.non_active_from(uncleanable_offset)
     end = (segments[0] if segments else log.active_segment).base_offset
     dirty = log.segments.between(min(first_dirty_offset, end), end)
@@ -124,7 +124,7 @@ def cleanable_part(log: UnifiedLog, first_dirty_offset: int, uncleanable_offset:
 
 
 def max_compaction_delay_ms(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> int:
-    """How long ago the oldest dirty record should have been compacted by ``max.compaction.lag.ms``; 0 if in time."""
+    """Returns how long compaction is overdue by ``max.compaction.lag.ms`` for the oldest dirty record; 0 if in time."""
     timestamps = (segment.first_batch_timestamp for segment in log.segments.non_active_from(first_dirty_offset))
     earliest = min((timestamp for timestamp in timestamps if timestamp > 0), default=LATEST_POSSIBLE)
     return max(now_ms - max(log.config.max_compaction_lag_ms, 0) - earliest, 0)

@@ -1,15 +1,15 @@
 """Validates the batches of produce requests before they are appended.
 
 `LogValidator.validate` checks everything that does not depend on the state of the log: size, header, checksum, every
-record, keys, timestamps. The log's lock is not held for it. It recompresses where the topic wants another codec. It
-starts with one kernel call that checks the whole batch: a client's batch that needs no change, as nearly all, is done
-then. Only for the others the checks are made one by one, to find out what is wrong or has to be changed.
+record, keys, timestamps. It does not need the log's lock. It recompresses if the topic has another codec. The fast path
+is one kernel call that checks the whole batch, and suffices for a client's batch that needs no change, as nearly all.
+For the others, individual checks find out what is wrong or has to be changed.
 
 With the lock held, the log writes offset, leader epoch and, with ``LogAppendTime``, the timestamp into the header. The
-size of a header is fixed, and the checksum does not cover offset and epoch: the batch goes to disk in the buffer that
-it was received in.
+size of a header is fixed, and the checksum does not cover offset and epoch. So the batch is written to disk from the
+buffer that it was received in.
 
-Followers and the metadata quorum append batches as they get them, with their offsets: `analyze_replicated`.
+Followers and the metadata quorum append batches unchanged, with their offsets: `analyze_replicated`.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ size_if_plain = compressed_batch.size_if_plain
 _CODECS: Final = {codec.value: codec for codec in CompressionType if codec is not CompressionType.NONE}
 
 MAX_DECOMPRESSED_BYTES: Final = 64 << 20
-"""What a client's batch may decompress to: sixty times the largest batch that a default broker takes."""
+"""The limit for a client's decompressed batch: sixty times the default maximum batch size."""
 UNCLAIMED_BYTES: Final = 1 << 20
-"""What a gzip stream of several members, which claims only the size of the last one, may decompress to."""
+"""The limit for a gzip stream of several members, which states only the size of the last one."""
 
 _MAX_EXAMINED: Final = 10_000
-"""Of how many records of a refused batch it is found out what is wrong with each: that is work, and for nothing."""
+"""The maximum number of records of a rejected batch that are examined for individual errors, to limit that work."""
 
 
 class InvalidRecordsError(InvalidRecordError):
-    """Some records of a batch are not acceptable, and so the batch is not."""
+    """A batch is rejected because some of its records are invalid."""
 
     def __init__(self, message: str, record_errors: Iterable[RecordError]) -> None:
         super().__init__(message)
@@ -75,7 +75,7 @@ class InvalidTimestampsError(InvalidTimestampError):
 
 
 class OffsetsOutOfOrderError(InvalidRecordError):
-    """Batches from a leader whose offsets do not grow."""
+    """Offsets of batches from a leader do not grow."""
 
 
 class LogValidator:
@@ -93,16 +93,16 @@ class LogValidator:
     def __init__(self, partition: TopicPartition, config: LogConfig) -> None:
         self._partition = partition
         self._config = config
-        # For a batch as a whole, where Kafka has a limit for each record alone, and by default none worth the name.
+        # Applies to the whole batch. Kafka limits only each record, and by default practically not.
         self._max_decompressed_bytes = max(MAX_DECOMPRESSED_BYTES, config.max_message_bytes)
         self.timestamp_type = config.timestamp_type
         creates = config.timestamp_type is TimestampType.CREATE_TIME
         self._keeps_uncompressed = creates and config.compression in {None, CompressionType.NONE}
-        """Whether an uncompressed batch can be appended as it is. With ``LogAppendTime`` every batch is changed."""
+        """Whether an uncompressed batch can be appended unchanged. With ``LogAppendTime`` every batch is changed."""
         self._keeps_compressed = creates and config.compression is not CompressionType.NONE
 
     def validate(self, records: Buffer, origin: AppendOrigin, now_ms: int) -> RecordBatch:
-        """Returns the one batch that `records` must consist of, in a writable buffer. Raises what is wrong with it."""
+        """Validates `records`, which must be one batch, and returns it in a writable buffer; raises if invalid."""
         config = self._config
         view = memoryview(records)
         if view.readonly:
@@ -137,14 +137,14 @@ class LogValidator:
             batch = self._recompress(batch, config.compression)
             self._check_size(batch.size_in_bytes)
         if config.timestamp_type is TimestampType.CREATE_TIME:
-            # Some clients get the largest timestamp wrong. Everything that goes by time goes by the header.
+            # Some clients send a wrong largest timestamp, and everything that depends on time uses the header.
             batch.set_max_timestamp(TimestampType.CREATE_TIME, summary.max_timestamp)
         return batch
 
     def _needs_no_change(self, batch: RecordBatch, view: memoryview, now_ms: int) -> bool:
-        """Checks a client's batch with one kernel call: whether it is valid, and can be appended as it is.
+        """Checks with one kernel call whether a client's batch is valid and can be appended unchanged.
 
-        False does not mean that it is invalid: the checks that follow find out.
+        False does not mean that the batch is invalid: the individual checks decide that.
         """
         config = self._config
         codec = batch.attributes & COMPRESSION_MASK
@@ -171,8 +171,10 @@ class LogValidator:
         return size >= 0
 
     def _decompressed_limit(self, batch: RecordBatch) -> int:
-        """The most that a batch may decompress to. A gzip stream may not exceed the size that it claims, because the
-        broker chooses the thread of a request by that size."""
+        """Returns the limit for the decompressed size of a batch.
+
+        A gzip stream must not exceed its stated size, because the broker chooses the thread of a request by that size.
+        """
         if batch.compression_type is not CompressionType.GZIP:
             return self._max_decompressed_bytes
         claimed = decompressed_bound(batch.view)
@@ -208,14 +210,14 @@ class LogValidator:
         return InvalidRecordsError(f"{message}. Without one: record {shown}", errors)
 
     def _check_timestamps(self, batch: RecordBatch, summary: RecordsSummary, now_ms: int) -> None:
-        """Refuses records that are too old or too far in the future. Records without a timestamp are neither."""
+        """Rejects records that are too old or too far in the future. Records without a timestamp are neither."""
         earliest = now_ms - self._config.message_timestamp_before_max_ms
         latest = now_ms + self._config.message_timestamp_after_max_ms
         lowest = summary.min_timestamp
         if summary.max_timestamp <= latest and (lowest >= earliest or earliest <= 0):
             return
         if lowest == NO_TIMESTAMP and summary.max_timestamp <= latest:
-            # The lowest of those that have one is not known.
+            # The summary does not have the lowest timestamp among the records with one.
             stamped = [record.timestamp for record in self._records(batch) if record.timestamp >= 0]
             if min(stamped) >= earliest:
                 return
@@ -244,12 +246,12 @@ class LogValidator:
     def _records(self, batch: RecordBatch) -> Iterator[Record]:
         return read_records(batch, max_decompressed_bytes=self._max_decompressed_bytes, copy=False)
 
-    # Another codec
+    # Recompression
 
     def _recompress(self, batch: RecordBatch, target: CompressionType) -> RecordBatch:
-        """The same batch under another codec.
+        """Returns the batch recompressed with another codec.
 
-        The encoding of records does not depend on the codec, so they need not be decoded.
+        The encoding of records does not depend on the codec, so they are not decoded.
         """
         data = uncompressed_records(batch, self._max_decompressed_bytes)
         compressed = compress(target, data, self._config.compression_level)
@@ -278,21 +280,21 @@ class LogValidator:
 
 
 class ReplicatedRecords(NamedTuple):
-    """Batches that keep the offsets they came with."""
+    """Batches that keep their offsets."""
 
     batches: list[RecordBatch]
     records: memoryview
-    """The bytes of the batches that are whole."""
+    """The bytes of the complete batches."""
 
 
 def analyze_replicated(
     records: Buffer, partition: TopicPartition, origin: AppendOrigin, leader_epoch: int
 ) -> ReplicatedRecords:
-    """The batches of a fetch from the leader, or of the leader of the metadata quorum.
+    """Validates the batches of a fetch from the leader, or of an append by the leader of the metadata quorum.
 
-    A fetch is cut at a number of bytes, so what is left of a batch at its end is dropped. A batch with a later leader
-    epoch than that of the leader who was asked ends it too: by then that broker was a follower itself, and what it had
-    of the new leader's records may not be what got committed.
+    A fetch response is cut at a number of bytes, so an incomplete batch at its end is dropped. A batch with a later
+    epoch than the fetched leader's also ends the result: that broker was a follower itself by then, and its copy of
+    the new leader's records may not have been committed.
     """
     view = memoryview(records)
     batches: list[RecordBatch] = []

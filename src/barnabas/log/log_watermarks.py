@@ -1,14 +1,13 @@
-"""The offsets of a log, which bound what its readers see.
+"""The offsets of a log, which limit what readers see.
 
 ::
 
     log start offset <= last stable offset <= high watermark <= log end offset
 
 * The **log start offset** is the first one that may be read. Before it there may still be records on disk.
-* The **high watermark** is the smallest log end offset of the in-sync replicas. Records before it cannot be lost by an
-  election, so consumers see those and no more.
-* The **last stable offset** is the first one that belongs to a transaction which is not decided, or the high watermark
-  if that comes first.
+* The **high watermark** is the smallest log end offset of the in-sync replicas. An election cannot lose records before
+  it, so consumers see only those.
+* The **last stable offset** is the first offset of an open transaction, or the high watermark if that comes first.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from barnabas.log.producer_states import ProducerStates
 logger = logging.getLogger(__name__)
 
 HighWatermarkListener = Callable[[int], object]
-"""Called with every high watermark, with the log's lock held: it must be quick, and take no lock that is held elsewhere
-while a log is called."""
+"""Called with every new high watermark, with the log's lock held. It must be quick, and must not take a lock that other
+code holds while it calls a log."""
 
 
 class LogOffsetSnapshot(NamedTuple):
@@ -70,7 +69,7 @@ class LogWatermarks:
         self._producer_state = producer_state
         self._lock = lock
         self.failures = local_log.guard.channel
-        """Whether any log directory is offline, this log's perhaps."""
+        """Tells whether any log directory, possibly this log's, is offline."""
         self.listener: HighWatermarkListener = no_listener
         self._first_unstable_offset: LogOffsetMetadata | None = None
         start = LogOffsetMetadata(log_start_offset)
@@ -78,7 +77,7 @@ class LogWatermarks:
         self.update_first_unstable_offset()
 
     def _publish(self, log_start_offset: int, high_watermark: LogOffsetMetadata) -> None:
-        """Replaces the snapshot; the log end offset is that of the files. The lock must be held."""
+        """Replaces the snapshot, with the log end offset of the files. The lock must be held."""
         stable = self._first_unstable_offset
         if stable is None or stable[0] >= high_watermark[0]:
             stable = high_watermark
@@ -88,7 +87,7 @@ class LogWatermarks:
     # Log start offset
 
     def set_log_start_offset(self, offset: int) -> None:
-        """Moves the log start offset; the other offsets stay behind it. The lock must be held."""
+        """Sets the log start offset, and raises the other offsets to at least it. The lock must be held."""
         end = self._local_log.log_end_offset_metadata
         high_watermark = self.offsets.high_watermark
         if high_watermark.message_offset >= offset:
@@ -98,9 +97,9 @@ class LogWatermarks:
         self._local_log.recovery_point = max(self._local_log.recovery_point, offset)
 
     def truncated(self, log_start_offset: int, *, fully: bool = False) -> None:
-        """Follows a truncation of the files: nothing is behind their end. The lock must be held.
+        """Lowers the offsets to the log end offset after a truncation of the files. The lock must be held.
 
-        A log that was truncated fully begins anew at its end, whatever the high watermark was.
+        After a full truncation, the high watermark is the log end offset, whatever it was before.
         """
         end = self._local_log.log_end_offset_metadata
         high_watermark = self.offsets.high_watermark
@@ -120,7 +119,7 @@ class LogWatermarks:
     # High watermark
 
     def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:
-        """Sets it to this offset, or to the nearest one within the log; returns that."""
+        """Sets the high watermark to this offset, or to the nearest one within the log; returns the result."""
         new = LogOffsetMetadata(high_watermark) if isinstance(high_watermark, int) else high_watermark
         with self._lock:
             end = self._local_log.log_end_offset_metadata
@@ -133,9 +132,9 @@ class LogWatermarks:
         return new.message_offset
 
     def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Moves it forward; returns the previous one, or None if it does not move.
+        """Advances the high watermark; returns the previous one, or None if it does not move.
 
-        For a leader that has learned the log end offsets of its followers. ValueError beyond the end of the log.
+        For a leader that has learned the log end offsets of its followers. Raises ValueError beyond the log end offset.
         """
         if new.message_offset > self._local_log.log_end_offset:
             raise ValueError(
@@ -144,7 +143,7 @@ class LogWatermarks:
             )
         with self._lock:
             old = self.snapshot().high_watermark
-            # The same offset can move on, to the segment that was rolled there.
+            # The same offset can move to the new segment that was rolled there.
             if old.message_offset < new.message_offset or (
                 old.message_offset == new.message_offset and old.on_older_segment(new)
             ):
@@ -153,7 +152,7 @@ class LogWatermarks:
         return None
 
     def move_high_watermark_to_end(self) -> bool:
-        """Moves it to the end of the log; returns whether it moved. For a leader without followers."""
+        """Moves the high watermark to the log end offset; returns whether it moved. For a leader without followers."""
         with self._lock:
             end = self._local_log.log_end_offset_metadata
             offsets = self.offsets
@@ -163,7 +162,7 @@ class LogWatermarks:
                     and self._first_unstable_offset is None
                     and not self._producer_state.may_have_transactions
                 ):
-                    # Nobody else has to know, and there is no transaction: all three are the end of the log.
+                    # Fast path without a listener or a transaction: all three are the log end offset.
                     self.offsets = _new_tuple(LogOffsetSnapshot, (offsets[0], end, end, end))
                 else:
                     self._set_high_watermark(end, offsets[0])
@@ -171,14 +170,14 @@ class LogWatermarks:
             return self.maybe_increment_high_watermark(end) is not None
 
     def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
-        """Sets it to what the leader says, within the log; returns the new one if it differs."""
+        """Sets the leader's high watermark, limited to this log; returns the new one if it differs."""
         with self._lock:
             old = self.offsets.high_watermark.message_offset
             new = self.update_high_watermark(high_watermark)
         return None if new == old else new
 
     def follow_log_end(self) -> None:
-        """After a truncation or a roll: a high watermark at or behind the end is the end. The lock must be held."""
+        """Limits the high watermark to the log end offset after a truncation or a roll. The lock must be held."""
         end = self._local_log.log_end_offset_metadata
         if self.offsets.high_watermark.message_offset >= end.message_offset:
             self._set_high_watermark(end, self.offsets.log_start_offset)
@@ -215,10 +214,10 @@ class LogWatermarks:
         return None if metadata is None else metadata.message_offset
 
     def update_first_unstable_offset(self) -> None:
-        """Takes the first unstable offset from the producers' state, and publishes. The lock must be held.
+        """Takes the first unstable offset from the producer state, and publishes it. The lock must be held.
 
-        Where the transaction has lost its first records to a deletion, the log start offset takes their place. That may
-        be further than need be, but there is nothing before it to be read.
+        If the first records of the transaction were deleted, the log start offset is used instead. It may be later than
+        the first unstable offset, but no record before it can be read.
         """
         start = self.offsets.log_start_offset
         unstable = self._producer_state.first_unstable_offset
@@ -230,7 +229,7 @@ class LogWatermarks:
     # All together
 
     def snapshot(self) -> LogOffsetSnapshot:
-        """All offsets, with file positions; looks those up that are not known yet."""
+        """Returns all offsets with file positions, and looks up unknown positions."""
         offsets = self.offsets
         if offsets[2][1] >= 0 and offsets[3][1] >= 0:
             return offsets
@@ -242,8 +241,8 @@ class LogWatermarks:
         elif stable.segment_base_offset < 0:
             stable = self.with_place(stable.message_offset)
         located = offsets._replace(high_watermark=high_watermark, last_stable_offset=stable)
-        # A reader must not wait for the lock, which is held while a slow disk is written to: then the next one looks
-        # the positions up once more.
+        # A reader must not wait for the lock, which is held during writes to a slow disk. If the lock is taken, the
+        # next reader looks the positions up again.
         if self._lock.acquire(blocking=False):
             try:
                 if self.offsets is offsets:
@@ -255,7 +254,7 @@ class LogWatermarks:
         return located
 
     def with_place(self, offset: int) -> LogOffsetMetadata:
-        """An offset with its file position, if it is in the log."""
+        """Returns an offset with its file position, if it is in the log."""
         try:
             return self._local_log.convert_to_offset_metadata(offset)
         except OffsetOutOfRangeError:

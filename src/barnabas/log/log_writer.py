@@ -1,4 +1,4 @@
-"""The end of a log, where it grows."""
+"""The write side of a log: append, roll and flush."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 NEVER_BY_COUNT: Final = 2**63 - 1
 """The default of ``flush.messages``."""
 LAST_OFFSET_DELTA: Final = struct.Struct(">23xi")
-"""One less than the number of records, as the header of a batch has it."""
+"""The last offset delta in the header of a batch: one less than the number of records."""
 
 
 class UnexpectedAppendOffsetError(OffsetOutOfRangeError):
-    """Batches from the leader that begin before the end of the log."""
+    """Batches from the leader begin before the log end offset."""
 
     def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
         super().__init__(message)
@@ -60,23 +60,23 @@ class UnexpectedAppendOffsetError(OffsetOutOfRangeError):
 class LogWriter:
     """Appends, rolls and flushes.
 
-    **An append** takes these steps, the same for every batch. The most expensive one comes before the lock::
+    **An append** takes these steps, the same for every batch. The most expensive step runs before the lock is taken::
 
         validate        header, checksum, every record              no lock
         assign          offset, leader epoch, append time           lock
-        deduplicate     a batch that is in the log already gets the
-                        offsets it has
-        leader epoch    a new one is noted before its records
-        roll            if the batch belongs into a new segment
+        deduplicate     a batch that is in the log already keeps its
+                        offsets
+        leader epoch    a new one is recorded before its records
+        roll            if the batch needs a new segment
         check           sequence numbers, epochs, transactions
         write           one write: now the batch is in the log
         update          producers, aborted transactions, the last stable offset
 
-    Nothing is forced to disk: a batch that was written survives the end of the process, and what survives the end of
-    the machine is a matter of ``flush.messages`` and ``flush.ms``, or better, of replication.
+    Nothing is forced to disk: a written batch survives a crash of the process. Whether it survives a crash of the
+    machine depends on ``flush.messages`` and ``flush.ms``, or better, on replication.
 
-    **Rolling** leaves a snapshot of the producers at the offset where the new segment begins. The old segment and the
-    snapshot are forced to disk in the background, while producers go on.
+    **Rolling** takes a snapshot of the producer state at the base offset of the new segment. The old segment and the
+    snapshot are forced to disk in the background, while producers continue.
     """
 
     def __init__(
@@ -88,9 +88,8 @@ class LogWriter:
         context: LogContext,
     ) -> None:
         self._lock = threading.RLock()
-        """Guards everything in a log that changes: segments, offsets, producers, files. Who reads records, or offsets,
-        does not take it. The locks of leader epochs, of small files and of indexes are taken inside it, those of other
-        logs never are."""
+        """Guards all mutable state of a log: segments, offsets, producers, files. Readers of records or offsets do not
+        take it. The locks of leader epochs, small files and indexes are taken inside it; those of other logs never."""
         self._context = context
         self._clock = context.clock
         self._local_log = local_log
@@ -101,11 +100,11 @@ class LogWriter:
             self._watermarks = LogWatermarks(log_start_offset, local_log, producer_state, self._lock)
             self._watermarks.set_log_start_offset(log_start_offset)
         self.watermarks = self._watermarks
-        """For readers, who look and do not touch."""
+        """For readers, which must not change it."""
         self._partition_metadata = PartitionMetadataFile.in_directory(local_log.directory)
         self._validator = LogValidator(local_log.partition, local_log.config)
         self.pace = local_log.pace
-        """How quick the log directory is."""
+        """Tracks whether the log directory is slow."""
         self._now_ns = context.clock.nanoseconds
         self._note_flush_messages(local_log.config)
 
@@ -118,7 +117,7 @@ class LogWriter:
         return self._local_log.config
 
     def update_config(self, config: LogConfig) -> LogConfig:
-        """From now on, this one counts; returns the one before."""
+        """Replaces the configuration; returns the previous one."""
         with self._lock:
             old = self._local_log.config
             self._local_log.config = config
@@ -136,9 +135,9 @@ class LogWriter:
         return self._local_log.config.flush_messages < NEVER_BY_COUNT
 
     def syncs_with(self, records: Buffer) -> bool:
-        """Whether the append of a batch has to wait for a sync, as far as can be told without the lock.
+        """Estimates, without the lock, whether the append of a batch has to wait for a sync.
 
-        Because it reaches ``flush.messages``, or because it is among the first of a new log.
+        It does if the append reaches ``flush.messages``, or is among the first to a new log.
         """
         if self._partition_metadata.dirty_topic_id is not None:
             return True
@@ -159,11 +158,11 @@ class LogWriter:
         verification_guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> LogAppendInfo:
-        """Appends one batch, at the end of the log and under this leader epoch.
+        """Appends one batch at the end of the log under this leader epoch.
 
-        The header is patched in the buffer itself, unless that is read-only. Raises what is wrong with the batch, or
-        `KafkaStorageError`. The records from the leader of the metadata quorum have their offsets already, and may be
-        several batches.
+        The header is patched in the buffer itself, unless that is read-only. Raises the validation error of an invalid
+        batch, or `KafkaStorageError`. Records from the leader of the metadata quorum have their offsets already, and
+        may be several batches.
         """
         if origin is AppendOrigin.RAFT_LEADER:
             return self._append_as_it_is(records, origin, leader_epoch)
@@ -172,7 +171,7 @@ class LogWriter:
             if local_log.guard.channel.any_offline:
                 local_log.guard.check()
             if self._partition_metadata.dirty_topic_id is not None:
-                # Without the topic id, records could not be told from those of a later topic with the same name.
+                # Without the topic id, records could be mistaken for those of a later topic with the same name.
                 self._partition_metadata.maybe_flush()
             now_ms = self._clock.milliseconds()
             validator = self._validator
@@ -207,10 +206,10 @@ class LogWriter:
             local_log.guard.reraise(f"appending to {self.topic_partition}", error)
 
     def append_as_follower(self, records: Buffer, leader_epoch: int) -> LogAppendInfo:
-        """Appends batches as the leader has them; `leader_epoch` is that of the leader they were fetched from.
+        """Appends batches with the leader's offsets; `leader_epoch` is the epoch of the leader they were fetched from.
 
-        `UnexpectedAppendOffsetError` if they begin before the end of the log. If there is no whole batch, nothing is
-        appended.
+        Raises `UnexpectedAppendOffsetError` if they begin before the log end offset. Without a complete batch, nothing
+        is appended.
         """
         return self._append_as_it_is(records, AppendOrigin.REPLICATION, leader_epoch)
 
@@ -256,7 +255,7 @@ class LogWriter:
         verification_guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> None:
-        """Appends validated batches that have their offsets: the steps from "deduplicate" on. The lock must be held."""
+        """Runs the steps of an append from "deduplicate" on. The lock must be held."""
         local_log, state = self._local_log, self._producer_state
         config = local_log.config
         if origin is AppendOrigin.CLIENT and batches[0].producer_id >= 0:
@@ -278,7 +277,7 @@ class LogWriter:
         for batch in batches:
             epoch = batch.partition_leader_epoch
             if epoch != latest_epoch and epoch >= 0:
-                # The file is written in the background: all clients of the broker may wait for this thread.
+                # The file is written in the background, because all clients of the broker may wait for this thread.
                 self.leader_epochs.assign_later(epoch, batch.base_offset)
                 latest_epoch = epoch
             if batch.producer_id >= 0:
@@ -306,10 +305,10 @@ class LogWriter:
             self.flush()
 
     def _update_producers(self, analysis: ProducerAnalysis, segment: LogSegment) -> None:
-        """Updates producers and transactions for batches that are in the log now.
+        """Updates producers and transactions for batches that were written.
 
-        All of it is in memory, save for the transaction index: if that cannot be written, the directory goes offline,
-        and recovery restores it from the log.
+        All of this is in memory except the transaction index. If the index cannot be written, the directory goes
+        offline, and recovery restores the index from the log.
         """
         state = self._producer_state
         for appended in analysis.updated.values():
@@ -324,18 +323,18 @@ class LogWriter:
     # Leader epochs
 
     def maybe_assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
-        """A leader begins its epoch here; on disk when this returns."""
+        """Records the start offset of a leader epoch, and returns when it is on disk."""
         with self._lock, self._local_log.guard.watch(f"writing the leader epochs of {self.topic_partition}"):
             self.leader_epochs.assign(leader_epoch, start_offset)
 
     # Rolling
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begins a new segment, at the end of the log or at a later offset that the next record is going to have."""
+        """Rolls a new segment at the log end offset, or at a later expected offset of the next record."""
         with self._lock, self._local_log.guard.watch(f"rolling a segment of {self.topic_partition}"):
             segment = self._local_log.roll(expected_next_offset)
             state = self._producer_state
-            # The state that the new segment begins with: recovery of it starts there.
+            # Recovery of the new segment starts with this producer state.
             state.update_map_end_offset(segment.base_offset)
             snapshot = state.take_snapshot(sync=False)
             self._watermarks.follow_log_end()
@@ -357,28 +356,27 @@ class LogWriter:
     # Flushing
 
     def flush(self, *, force_flush_active_segment: bool = False) -> None:
-        """Returns when everything that was appended before is on the disk.
+        """Forces everything that was appended before to disk.
 
-        An active segment without records has nothing to flush; at a shutdown it is forced to be, so that the file is
-        there after a power cut.
+        An empty active segment is not flushed by default. A shutdown forces its flush, so that the file exists after a
+        power cut.
         """
         offset = self._local_log.log_end_offset
         self._flush(offset + 1 if force_flush_active_segment else offset, offset)
 
     def flush_up_to(self, offset: int) -> None:
-        """Returns when everything before an offset is on the disk."""
+        """Forces all records before an offset to disk."""
         self._flush(offset, offset)
 
     def _flush(self, offset: int, recovery_point: int) -> None:
-        """The disk is waited for without the lock, unless it is an append that has to wait."""
+        """Flushes without holding the lock, unless called by an append."""
         local_log = self._local_log
         if offset <= local_log.recovery_point:
             return
         directory = local_log.directory
         try:
             local_log.guard.check()
-            # Records beyond the recovery point are looked at again after a crash, and their epochs found. Those before
-            # it are not.
+            # Flush the epochs first: after a crash, recovery finds epochs only in records beyond the recovery point.
             with self.pace.syncing():
                 self.leader_epochs.flush()
                 local_log.flush(offset)
@@ -391,8 +389,8 @@ class LogWriter:
             local_log.mark_flushed(recovery_point)
 
     def _has_moved(self, directory: Path, error: BaseException) -> bool:
-        """Whether a file was not found because the log's directory was being renamed: then, the disk is all right."""
+        """Returns whether a file was not found because the directory was renamed, and not because the disk failed."""
         if not isinstance(error.__cause__ or error, FileNotFoundError):
             return False
-        with self._lock:  # for a rename to come to its end
+        with self._lock:  # waits until a rename is complete
             return self._local_log.directory != directory

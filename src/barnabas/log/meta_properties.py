@@ -1,15 +1,14 @@
-"""The file ``meta.properties`` of a log directory: which cluster, node and directory this is.
+"""The file ``meta.properties`` of a log directory: its cluster id, node id and directory id.
 
-It is written once, when the directory is formatted, and read at every start. A broker that finds another cluster's or
-another node's files in its directories must not touch them: a mistyped path or two swapped disks would otherwise
-mix the logs of two brokers.
+It is written once, when the directory is formatted, and read at every start. A broker must not touch directories of
+another cluster or node: a mistyped path or two swapped disks would otherwise mix the logs of two brokers.
 
     version=1
     cluster.id=MkU3OEVBNTcwNTJENDM2Qg
     node.id=1
     directory.id=vZ1Jk0PQSzKdDlRyjXm2Gg
 
-Version 0 is what brokers wrote before KRaft: ``broker.id`` for ``node.id``, and everything may be missing.
+Brokers before KRaft wrote version 0: it has ``broker.id`` for ``node.id``, and every field may be missing.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ META_PROPERTIES_FILE: Final = "meta.properties"
 CURRENT_VERSION: Final = 1
 _RESERVED_DIRECTORY_IDS: Final = 100
 _INITIAL_VOTERS: Final = f"{0:020d}-{0:010d}"
-"""How the name of the snapshot begins that formatting leaves."""
+"""The file name prefix of the snapshot that formatting writes."""
 _SHOWN: Final = 3
 _FORMAT_AGAIN: Final = "`barnabas format --ignore-formatted --cluster-id ID`"
 
 
 class InvalidMetaPropertiesError(KafkaStorageError):
-    """A ``meta.properties`` that cannot be read, or does not belong where it was found."""
+    """A ``meta.properties`` that is invalid, or belongs to another directory, node or cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class MetaProperties:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Reads the settings of a file; others than the known ones are let be."""
+        """Parses the properties of a file; unknown ones are ignored."""
         if not properties:
             raise InvalidMetaPropertiesError(
                 f"the file is empty. Restore it from a backup, or delete it and run {_FORMAT_AGAIN} with the id of the "
@@ -90,9 +89,9 @@ class MetaProperties:
 
     @classmethod
     def read(cls, log_dir: Path) -> Self | None:
-        """The identity of a directory; None for one that has not been formatted.
+        """Reads the identity of a directory; None if it is not formatted.
 
-        `InvalidMetaPropertiesError` if the file makes no sense, `KafkaStorageError` if it cannot be read.
+        `InvalidMetaPropertiesError` if the contents are invalid, `KafkaStorageError` if the file cannot be read.
         """
         path = log_dir / META_PROPERTIES_FILE
         with disk_access("read", path):
@@ -106,17 +105,17 @@ class MetaProperties:
                 raise InvalidMetaPropertiesError(f"{path}: {error}") from None
 
     def write(self, log_dir: Path) -> None:
-        """Formats a directory; when this returns, the file is on disk."""
+        """Writes the file and forces it to disk."""
         path = log_dir / META_PROPERTIES_FILE
         with disk_access("write", path):
             replace_file(path, format_properties(self.to_properties()).encode("ascii"))
 
 
 def data_in(log_dir: Path) -> list[str]:
-    """The files and folders in a log directory that a broker has left there; none of one that is only formatted.
+    """Lists the names of a broker's data files and directories in a log directory; none if it is only formatted.
 
-    A format that was interrupted leaves ``bootstrap.checkpoint`` and the snapshot of the first voters, and no
-    ``meta.properties`` yet. That is no data.
+    An interrupted format leaves ``bootstrap.checkpoint`` and the snapshot of the first voters, without
+    ``meta.properties``. These do not count as data.
     """
     with disk_access("list", log_dir):
         try:
@@ -140,9 +139,9 @@ def _is_data(path: Path) -> bool:
 
 
 def refuse_data_without_identity(log_dir: Path) -> None:
-    """Raises `InvalidMetaPropertiesError` if a directory without ``meta.properties`` is not empty after all.
+    """Raises `InvalidMetaPropertiesError` if a directory without ``meta.properties`` contains data.
 
-    To give it a new identity would mean to start a new cluster over the data of another.
+    A new identity would start a new cluster on top of the data of another.
     """
     found = data_in(log_dir)
     if found:
@@ -154,7 +153,7 @@ def refuse_data_without_identity(log_dir: Path) -> None:
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """The first few of a list, for an error."""
+    """Formats the first few names of a list for an error message."""
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{rest}"
 
@@ -170,7 +169,7 @@ def _integer(properties: Mapping[str, str], name: str) -> int | None:
 
 
 def is_reserved_directory_id(directory_id: Uuid) -> bool:
-    """Whether an id means something instead of naming a directory: 0 migrating, 1 unassigned, 2 lost, up to 99 free.
+    """Whether an id is reserved: 0 migrating, 1 unassigned, 2 lost, 3 to 99 unused.
 
     Kafka compares the lower half as a signed number, so ids with 8 zero bytes and the top bit after them count too.
     """

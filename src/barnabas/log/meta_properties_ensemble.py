@@ -1,4 +1,4 @@
-"""The ``meta.properties`` of all log directories of a node, and whether they belong together."""
+"""Reads the ``meta.properties`` of all log directories of a node and verifies that they belong together."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MetaPropertiesEnsemble:
-    """What was found in each log directory: an identity, nothing, or a failure. A directory is in one of the three."""
+    """The state of each log directory: its identity, empty, or failed. Each directory is in one of the three."""
 
     properties: Mapping[Path, MetaProperties]
     empty_dirs: frozenset[Path] = frozenset()
-    """Directories without the file: not formatted yet, or the disk is not mounted."""
+    """Directories without the file: not formatted, or the disk is not mounted."""
     failed_dirs: Mapping[Path, KafkaStorageError] = field(default_factory=dict)
-    """Directories whose file could not be read, and why."""
+    """Directories whose file could not be read, with the error."""
     metadata_log_dir: Path | None = None
-    """The directory of ``__cluster_metadata``, which the node cannot do without."""
+    """The directory of ``__cluster_metadata``, which the node requires."""
 
     @classmethod
     def load(cls, log_dirs: Iterable[Path], metadata_log_dir: Path | None = None) -> Self:
-        """Reads the files. One that fails does not keep the others from being used: why else have several disks."""
+        """Reads the files. The failure of one directory does not affect the others."""
         properties: dict[Path, MetaProperties] = {}
         empty: set[Path] = set()
         failed: dict[Path, KafkaStorageError] = {}
@@ -70,7 +70,7 @@ class MetaPropertiesEnsemble:
         require_at_least_one_valid: bool = False,
         require_metadata_log_dir: bool = False,
     ) -> None:
-        """Raises `InvalidMetaPropertiesError` unless all directories are of one cluster and node, and differ in id."""
+        """Raises `InvalidMetaPropertiesError` unless all directories share cluster and node and have distinct ids."""
         if require_at_least_one_valid and not self.properties:
             raise InvalidMetaPropertiesError(f"no log directory has a {META_PROPERTIES_FILE}: they must be formatted")
         seen: dict[Uuid, Path] = {}

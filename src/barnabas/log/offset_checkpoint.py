@@ -1,13 +1,13 @@
-"""Checkpoints of offsets: one file for each log directory and each kind of offset, with a line for each partition.
+"""Offset checkpoints: one file per log directory and kind of offset, with one line per partition.
 
 ``recovery-point-offset-checkpoint``
-    up to where the log is known to be on disk; a start after a crash checks what comes after it
+    the log is forced to disk up to this offset; a start after a crash checks the rest
 ``log-start-offset-checkpoint``
-    the first offset that may be read; what is still there before it has been deleted
+    the first readable offset; records before it are deleted, even if they are still on disk
 ``replication-offset-checkpoint``
     the high watermark
 ``cleaner-offset-checkpoint``
-    up to where the log is compacted
+    the log is compacted up to this offset
 
 A line is ``topic partition offset``.
 """
@@ -59,7 +59,7 @@ class OffsetCheckpointFile:
         self._file.write(offsets.items())
 
     def read(self) -> dict[TopicPartition, int]:
-        """The offsets; of a partition that comes twice, the later one. `CorruptCheckpointError` for a broken file."""
+        """Reads the offsets; the last line of a partition counts. `CorruptCheckpointError` if the file is corrupt."""
         return dict(self._file.read())
 
     def __repr__(self) -> str:
@@ -67,19 +67,19 @@ class OffsetCheckpointFile:
 
 
 class LazyOffsetCheckpoints:
-    """Offset checkpoints of several log directories, each read when it is first asked for, and once.
+    """Offset checkpoints of several log directories; each file is read once, at its first use.
 
-    A broker that becomes leader of a thousand partitions needs the high watermark of each, out of one file.
+    A broker that becomes leader of a thousand partitions needs all their high watermarks from one file.
     """
 
     def __init__(self, files: Mapping[Path, OffsetCheckpointFile]) -> None:
         self._files = dict(files)
         self._offsets: dict[Path, dict[TopicPartition, int]] = {}
         self._lock = threading.Lock()
-        """Guards `_offsets`, and lets a file be read but once. Nothing else is locked inside it."""
+        """Guards `_offsets` and ensures that each file is read once. No other lock is taken inside it."""
 
     def fetch(self, log_dir: Path, partition: TopicPartition) -> int | None:
-        """The offset of a partition in a directory; None if the checkpoint does not mention it."""
+        """Returns the offset of a partition in a directory; None if the checkpoint has none."""
         with self._lock:
             offsets = self._offsets.get(log_dir)
             if offsets is None:

@@ -1,4 +1,4 @@
-"""The ``.index`` file: from offsets to positions in the ``.log``."""
+"""The ``.index`` file: maps offsets to positions in the ``.log`` file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.log.abstract_index import KEY, MAX_RELATIVE_OFFSET, VALUE, Abstrac
 from barnabas.log.storage_errors import CorruptIndexError
 
 _new_tuple = tuple.__new__
-"""A named tuple in one call; its class would make another one in Python."""
+"""Creates a named tuple in one call; its class would add a Python call."""
 
 
 class OffsetPosition(NamedTuple):
@@ -19,10 +19,10 @@ class OffsetPosition(NamedTuple):
 
 
 class OffsetIndex(AbstractIndex):
-    """Where in the log to begin to look for an offset.
+    """Maps an offset to the position where the search for it begins.
 
-    An entry is a relative offset and a position, four bytes each. A position is where a batch begins; its offset is the
-    *last* one of that batch, so whoever looks for an earlier offset of the same batch starts one entry before::
+    An entry is a relative offset and a position, four bytes each. The position is the start of a batch and the offset
+    is the *last* one of that batch, so the search for an earlier offset of the same batch starts one entry before::
 
         base offset 50, an entry for every 4 KiB or so:
 
@@ -32,9 +32,9 @@ class OffsetIndex(AbstractIndex):
             batch 62..70    at  9000
             batch 71..75    at 12000      -> entry (25, 12000)
 
-        lookup(66) is (61, 6100): read from there, and the second batch has it
-        lookup(74) is (61, 6100): not 12000, although it would do
-        lookup(60) is (50, 0): before the first entry, the beginning of the log
+        lookup(66) is (61, 6100): the second batch from there contains it
+        lookup(74) is (61, 6100): not 12000, although that batch contains it
+        lookup(60) is (50, 0): before the first entry, the start of the segment
 
     Offsets relative to the base need only four bytes. That limits a segment to 2**31 offsets.
     """
@@ -42,14 +42,14 @@ class OffsetIndex(AbstractIndex):
     layout: ClassVar[struct.Struct] = struct.Struct(">ii")
 
     last_entry: OffsetPosition
-    """The base offset and position 0, if there are no entries. Always one whole pair: read without the lock."""
+    """The base offset and position 0 if there are no entries. Replaced as a whole, so it is read without the lock."""
 
     @property
     def last_offset(self) -> int:
         return self.last_entry.offset
 
     def append(self, offset: int, position: int) -> None:
-        """Adds an entry, which must be behind all others."""
+        """Adds an entry, whose offset must be larger than all others."""
         if self.is_full:
             raise ValueError(f"{self.path} is full: it has {self.entries} entries")
         if self._entries and offset <= self.last_entry[0]:
@@ -67,7 +67,7 @@ class OffsetIndex(AbstractIndex):
                 self._write_out_and_cool_down()
 
     def lookup(self, target: int) -> OffsetPosition:
-        """The last entry for an offset that is the target or smaller; before the first, the base offset at 0."""
+        """Returns the last entry whose offset is at most the target; without one, the base offset at position 0."""
         last = self.last_entry
         if target >= last.offset:
             return last
@@ -75,7 +75,7 @@ class OffsetIndex(AbstractIndex):
         with self._lock:
             keys = self._keys
             if keys and relative >= keys[0] and not self._closed:
-                # In memory, as nearly always.
+                # Nearly always in memory.
                 at = bisect_right(keys, relative) - 1
                 return OffsetPosition(self.base_offset + keys[at], self._values[at])
             slot = self._floor_slot(KEY, relative)
@@ -86,16 +86,16 @@ class OffsetIndex(AbstractIndex):
             return self._parse(slot)
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size: int) -> OffsetPosition | None:
-        """An entry that lies behind a read of so many bytes: the first one that does; None if none is known to.
+        """Returns the first entry at or after the end of a read of `fetch_size` bytes; None if there is none.
 
-        Its offset is one that the read cannot have reached, though seldom the smallest.
+        The read does not reach the offset of that entry, but this offset is seldom the smallest upper bound.
         """
         with self._lock:
             slot = self._count_below(VALUE, start.position + fetch_size)
             return self._parse(slot) if slot < self._entries else None
 
     def truncate_to(self, offset: int) -> None:
-        """Forgets the entries for this offset and all behind it."""
+        """Removes the entries for this offset and all later ones."""
         with self._file_lock, self._lock:
             self._truncate_to_entries(self._count_below(KEY, offset - self.base_offset))
 
@@ -108,7 +108,7 @@ class OffsetIndex(AbstractIndex):
             first, last = self._parse(0), self._parse(self._entries - 1)
             if last.offset < self.base_offset or last.position < 0:
                 raise CorruptIndexError(f"{self.path}: {last} is before the base offset {self.base_offset}")
-            # A sparse file of Kafka's, as a crash leaves it, ends in zeros.
+            # A crash leaves Kafka's sparse index files with trailing zeros.
             if self._entries > 1 and not (first.offset < last.offset and first.position < last.position):
                 raise CorruptIndexError(f"{self.path}: the last entry, {last}, is not behind the first, {first}")
 

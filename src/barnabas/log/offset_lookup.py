@@ -1,6 +1,6 @@
-"""Finding the offset for a point in time, or for one of the ends of a log: what ListOffsets asks for.
+"""Finds the offset for a timestamp or for an end of the log, for ListOffsets.
 
-A timestamp of 0 or more is a time. Negative ones are names for places, see `SpecialTimestamp`.
+A timestamp of 0 or more is a time. Negative ones are special, see `SpecialTimestamp`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from barnabas.records.reader import read_records
 
 
 class SpecialTimestamp(IntEnum):
-    """Timestamps that are none."""
+    """Negative timestamps that name a position in the log."""
 
     LATEST = -1
-    """The end of the log. Whoever answers a consumer puts the high watermark or the last stable offset in its place."""
+    """The log end offset. The ListOffsets handler replaces it for consumers by the high watermark or the LSO."""
     EARLIEST = -2
     """The start of the log."""
     MAX_TIMESTAMP = -3
-    """The record with the largest timestamp, which need not be the last one."""
+    """The record with the largest timestamp, not necessarily the last one."""
     EARLIEST_LOCAL = -4
-    """The first offset on this broker's disks; with tiered storage, others may come before it."""
+    """The first offset on this broker's disks; with tiered storage, earlier ones may exist."""
     LATEST_TIERED = -5
     """The last offset in tiered storage."""
     EARLIEST_PENDING_UPLOAD = -6
@@ -44,9 +44,9 @@ def find_offset(
     log_start_offset: int,
     log_end_offset: int,
 ) -> TimestampAndOffset | None:
-    """The first record with this timestamp or a later one, or a named place; None if there is no such record.
+    """Finds the first record with this or a later timestamp, or a special position; None if there is no such record.
 
-    Places have no timestamp, other than the one that is named for it.
+    Among the special positions, only MAX_TIMESTAMP returns a timestamp.
     """
     match timestamp:
         case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
@@ -69,7 +69,7 @@ def _find_by_time(timestamp: int, segments: LogSegments, log_start_offset: int) 
             found = segment.find_offset_by_timestamp(timestamp, log_start_offset)
             if found is not None:
                 return found
-            # The record with that timestamp has been deleted, or the segment has none and goes by its file's time.
+            # The record with that timestamp was deleted, or the segment has no timestamps and uses its file's time.
     return None
 
 
@@ -90,7 +90,7 @@ def _find_max_timestamp(segments: LogSegments, log_start_offset: int) -> Timesta
 
 
 def _batch_with_max_timestamp(segment: LogSegment, log_start_offset: int) -> RecordBatch | None:
-    """The first batch of a segment with its largest timestamp, if any has one, from an offset on."""
+    """Finds the first batch with the segment's largest timestamp, from the log start offset on."""
     largest = segment.max_timestamp_and_offset
     if largest.timestamp == NO_TIMESTAMP:
         return None
@@ -98,7 +98,7 @@ def _batch_with_max_timestamp(segment: LogSegment, log_start_offset: int) -> Rec
         position = segment.offset_index.lookup(largest.offset).position
         batches = segment.records.batches(position)
         return next((batch for batch in batches if batch.max_timestamp == largest.timestamp), None)
-    # It is before the start of the log, so the index does not help.
+    # That batch is before the log start offset, so the index does not help.
     start = segment.translate_offset(log_start_offset)
     if start is None:
         return None
@@ -107,10 +107,10 @@ def _batch_with_max_timestamp(segment: LogSegment, log_start_offset: int) -> Rec
 
 
 def _offset_of_max_timestamp(batch: RecordBatch) -> int:
-    """The first record of a batch that has its largest timestamp."""
+    """Returns the offset of the first record with the batch's largest timestamp."""
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return batch.base_offset
     for record in read_records(batch, copy=False):
         if record.timestamp == batch.max_timestamp:
             return record.offset
-    return batch.last_offset  # compaction has removed it
+    return batch.last_offset  # compaction has removed that record

@@ -1,7 +1,7 @@
-"""The file ``partition.metadata`` in the directory of a partition: which topic's partition this is.
+"""The file ``partition.metadata`` in a partition's directory: its topic id.
 
-A topic that is deleted and made again has the same name and another id. A broker that was down in between finds out
-from this file that the log it has is not the one that the name now stands for.
+A topic that is deleted and created again has the same name but another id. A broker that was down in between detects
+from this file that its log belongs to the old topic.
 
     version: 0
     topic_id: 0iFCbVxLRfCb0XVfYPQaAQ
@@ -28,7 +28,7 @@ _SEPARATOR: Final = r":[ \t\v\f]+"
 
 
 class CorruptPartitionMetadataError(KafkaStorageError):
-    """A ``partition.metadata`` that does not say which topic the log belongs to."""
+    """A ``partition.metadata`` without a valid topic id."""
 
 
 class PartitionMetadata(NamedTuple):
@@ -42,7 +42,7 @@ class PartitionMetadata(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> PartitionMetadata:
-        """Raises ValueError for anything else than a topic id. A later version may have more lines."""
+        """Parses the file; ValueError if there is no valid topic id. A later version may have more lines."""
         lines = _LINE_END.split(data.decode())
         version = parse_integer(_value(lines, 0, "version"))
         if version < CURRENT_VERSION:
@@ -62,25 +62,25 @@ def _value(lines: list[str], index: int, name: str) -> str:
 
 
 class PartitionMetadataFile:
-    """The topic id of a log, on disk at the latest with the first records.
+    """The topic id of a log, written to disk no later than the first records.
 
-    `record` only remembers the id; `maybe_flush` writes it. So the thread that makes a log does not wait for the disk,
-    and no record can be in a log whose topic is not known.
+    `record` only stores the id; `maybe_flush` writes it. So the thread that creates a log does not wait for the disk,
+    and no log on disk has records without a topic id.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        """Held while the file is written or read. Nothing else is locked inside it."""
+        """Held while the file is written or read. No other lock is taken inside it."""
         self.dirty_topic_id: Uuid | None = None
-        """The id that `maybe_flush` has to write, if there is one."""
+        """The id that `maybe_flush` has to write; None if there is none."""
 
     @classmethod
     def in_directory(cls, log_dir: Path) -> PartitionMetadataFile:
         return cls(log_dir / PARTITION_METADATA_FILE)
 
     def record(self, topic_id: Uuid) -> None:
-        """Remembers the id that `maybe_flush` is to write; `InconsistentTopicIdError` if another one waits for that."""
+        """Stores the id for `maybe_flush` to write; `InconsistentTopicIdError` if a different one is pending."""
         dirty = self.dirty_topic_id
         if dirty is not None and dirty != topic_id:
             raise InconsistentTopicIdError(
@@ -89,7 +89,7 @@ class PartitionMetadataFile:
         self.dirty_topic_id = topic_id
 
     def maybe_flush(self) -> None:
-        """Writes the id if it has not been written. Costs one comparison otherwise: it comes with every append."""
+        """Writes a pending id. Every append calls this, so without a pending id it costs one comparison."""
         if self.dirty_topic_id is not None:
             self._flush()
 
@@ -97,18 +97,18 @@ class PartitionMetadataFile:
         with self._lock:
             topic_id = self.dirty_topic_id
             if topic_id is None:
-                return  # another thread was faster
+                return  # another thread has written it
             with disk_access("write", self.path):
                 replace_file(self.path, PartitionMetadata(CURRENT_VERSION, topic_id).encode())
             self.dirty_topic_id = None
 
     def read(self) -> PartitionMetadata:
-        """What it says. `CorruptPartitionMetadataError` if that is nonsense, `KafkaStorageError` if there is none."""
+        """Reads the file. `CorruptPartitionMetadataError` if it is invalid, `KafkaStorageError` if there is none."""
         with self._lock, disk_access("read", self.path):
             data = self.path.read_bytes()
         try:
             return PartitionMetadata.decode(data)
-        except ValueError as error:  # a UnicodeDecodeError is one, too
+        except ValueError as error:  # includes UnicodeDecodeError
             raise CorruptPartitionMetadataError(f"{self.path}: {error}") from None
 
     def exists(self) -> bool:

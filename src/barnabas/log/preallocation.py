@@ -1,13 +1,12 @@
-"""Blocks for a file that is about to grow, asked for before they are needed.
+"""Preallocates disk blocks for a growing file.
 
-ext4 decides late where a page goes: each page that is appended is counted against the free space, the user's quota and
-a table of promises, and all of that is looked up once more when the page is written back. Blocks that the file has
-already spare it both: a bare write of 256 KiB takes a fifth less processor time then, all of the writing back
-included, and one of 16 KiB an eighth. The blocks lie behind the end of the file, whose size stays what it is
-(``FALLOC_FL_KEEP_SIZE``), so whoever looks at the file sees nothing of them but in ``du``.
+ext4 allocates blocks late: it counts each appended page against the free space, the user's quota and a table of
+reservations, and looks all of them up again at writeback. Preallocated blocks avoid both. A bare write of 256 KiB then
+takes a fifth less processor time, writeback included, and one of 16 KiB an eighth. The blocks lie beyond the end of the
+file, whose size does not change (``FALLOC_FL_KEEP_SIZE``), so they are visible only in ``du``.
 
-It is for ext4 alone. XFS does the like by itself; file systems that write everything to a new place, or keep it in
-memory, gain nothing; and what others would make of it nobody has measured.
+Only ext4 is supported. XFS preallocates by itself; copy-on-write and in-memory file systems gain nothing; others have
+not been measured.
 """
 
 from __future__ import annotations
@@ -25,32 +24,32 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 FIRST: Final = 4 << 20
-"""The size from which on a file gets more than it needs: most logs of most brokers never come to that."""
+"""The file size from which blocks are preallocated: most logs of most brokers never reach it."""
 SMALLEST_STEP: Final = 1 << 20
 LARGEST_STEP: Final = 32 << 20
 SHARE: Final = 8
-"""A file gets this part of its size at a time. More would gain nothing, and is not there for anybody else."""
+"""A file gets one part in this many of its size at a time. More would gain nothing and waste disk space."""
 SLACK: Final = 1 << 16
-"""What a file may take up beyond its size for other reasons: the rest of its last block, the table of its blocks."""
+"""The space a file may occupy beyond its size for other reasons: the rest of its last block, its block table."""
 
 _KEEP_SIZE: Final = 1
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _SECTOR: Final = 512
-"""What sizes of files on disk are told in, whatever the file system goes by."""
+"""The unit of ``st_blocks``, regardless of the file system's block size."""
 
 _refused: set[int] = set()
-"""Devices that have said that they cannot do this. A set of numbers, to which any thread may add one at any time."""
+"""Devices that do not support preallocation. Any thread may add one at any time."""
 
 
 def step(size: int) -> int:
-    """How much a file of this size should have ahead."""
+    """Returns how many bytes to preallocate for a file of this size."""
     return min(max(size // SHARE, SMALLEST_STEP), LARGEST_STEP)
 
 
 def allocate(fd: int, start: int, size: int) -> bool:
-    """Gives a file blocks for a part of it that it does not have yet; false if it is not going to get any.
+    """Allocates blocks beyond the end of a file; returns false if it gets none.
 
-    A disk without room is no error: whether the next append finds some is a matter of that append.
+    A full disk is not an error here: the next append reports it if it finds no space.
     """
     device = os.fstat(fd).st_dev
     if device in _refused or file_system(device) != "ext4":
@@ -64,22 +63,22 @@ def allocate(fd: int, start: int, size: int) -> bool:
 
 
 def allocated_end(status: os.stat_result) -> int:
-    """Up to where a file has blocks, if that is behind its end: a process that was killed has left it so. 0 if not."""
+    """Returns the end of the blocks that a killed process left beyond the end of a file; 0 if there are none."""
     size = getattr(status, "st_blocks", 0) * _SECTOR
     return size if size > status.st_size + SLACK else 0
 
 
 def give_back(fd: int, status: os.stat_result) -> None:
-    """Frees all blocks behind the end of a file, of which this is known."""
+    """Frees all blocks beyond the end of a file; `status` is the file's current status."""
     os.ftruncate(fd, status.st_size)
-    # To truncate a file counts as a change, though nothing in it has. The age of a segment can depend on that.
+    # ftruncate updates the modification time, which can determine the age of a segment: restore it.
     with suppress(OSError):
         os.utime(fd, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 @cache
 def file_system(device: int) -> str | None:
-    """The type of the file system on a device; None if nobody knows."""
+    """Returns the type of the file system on a device; None if it is unknown."""
     if not sys.platform.startswith("linux"):
         return None
     number = f"{os.major(device)}:{os.minor(device)}"
@@ -96,12 +95,12 @@ def file_system(device: int) -> str | None:
 
 @cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """The system call, which Python does not have: `os.posix_fallocate` makes the file longer. Returns the error."""
+    """Returns fallocate(2), which gives the errno. Python lacks it, and `os.posix_fallocate` extends the file."""
     import ctypes  # most processes never need it
 
     try:
         library = ctypes.CDLL(None, use_errno=True)
-        # Where there are two, this is the one whose offsets have 64 bits on every machine.
+        # If both exist, fallocate64 has 64-bit offsets on every machine.
         function = getattr(library, "fallocate64", None) or library.fallocate
     except (OSError, AttributeError):
         return None

@@ -1,16 +1,16 @@
-"""The check that every producer's batch has to pass, and the state that results if it does.
+"""Checks a producer's batches and computes the producer state that results from them.
 
-A producer numbers its records for each partition: sequence numbers from 0 on, carried in the batch header as the first
-one and implied for the rest. The log knows the last number it has and can tell each batch that comes:
+A producer numbers its records per partition with sequence numbers from 0 on. The batch header carries the first one;
+the others follow from it. The log knows the last sequence number and classifies each batch:
 
     last number 41, batch 42-45     the next one: append
-    last number 41, batch 40-41     one of the last five again: answer with the offsets it has, append nothing
+    last number 41, batch 40-41     one of the last five again: respond with its known offsets, append nothing
     last number 41, batch 44-47     42 and 43 are missing: out of order, the producer has to send them first
 
-The producer's *epoch* tells its incarnations apart: a batch with a lower one is from a process that has been replaced.
+The producer's *epoch* identifies its incarnation: a batch with a lower epoch is from a fenced process.
 
-Nothing here reads or writes a file or changes what the log knows. `ProducerAppendInfo` collects; only when the bytes
-are in the log is it handed to `ProducerStates.update`.
+This module does not access files or change the log's state. `ProducerAppendInfo` collects the changes. It is passed to
+`ProducerStates.update` once the bytes are in the log.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ logger = LimitedLogger(logging.getLogger(__name__))
 
 TRANSACTION_VERSION_UNKNOWN: Final = -1
 TRANSACTION_VERSION_WITH_EPOCH_BUMP: Final = 2
-"""From this version of the transaction protocol on, each transaction has an epoch of its own (KIP-890)."""
+"""From this version of the transaction protocol on, each transaction has its own epoch (KIP-890)."""
 
 _MAX_SEQUENCE: Final = 2**31 - 1
 _new_tuple = tuple.__new__
-"""Makes a named tuple in one call; its class would add a call in Python."""
+"""Creates a named tuple in one call; its class would add a Python call."""
 _MAX_EPOCH: Final = 2**15 - 1
 
 
 class ProducerAppendInfo:
     """The batches of one producer in one append, each checked against the ones before it.
 
-    How much is checked depends on the `AppendOrigin`: epochs and sequence numbers of clients, epochs of coordinators,
-    and what comes from replication is only remarked upon in the log.
+    The checks depend on the `AppendOrigin`: epochs and sequence numbers for clients, epochs for coordinators. Anomalies
+    from replication are only logged.
     """
 
     __slots__ = ("_current", "_origin", "_partition", "_verification", "entry", "producer_id", "started_transactions")
@@ -64,16 +64,16 @@ class ProducerAppendInfo:
         origin: AppendOrigin,
         verification: VerificationStateEntry | None = None,
     ) -> None:
-        """`current` is what the log knows of the producer, `verification` a transaction's that is under way."""
+        """`current` is the producer's state in the log, `verification` the ongoing verification of a transaction."""
         self._partition = partition
         self.producer_id = producer_id
         self._current = current
         self._origin = origin
         self._verification = verification
         self.entry = current.without_batches()
-        """The state of the producer after this append; of its batches, only those of this append."""
+        """The producer's state after this append, with only the batches of this append."""
         self.started_transactions: list[TxnMetadata] = []
-        """The transactions that this append begins. More than one only when markers came in between: replication."""
+        """The transactions that this append begins. Only replication, with markers in between, has more than one."""
 
     def append(
         self,
@@ -81,9 +81,9 @@ class ProducerAppendInfo:
         first_offset: LogOffsetMetadata | None = None,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> CompletedTxn | None:
-        """Checks a batch and takes it in; for the marker of a transaction that has records here, returns that one.
+        """Checks and adds a batch; returns the transaction that a marker completes, if it has records here.
 
-        Looks at the header alone, except for markers, whose one record has to be read.
+        Reads only the header, except for markers, whose single record has to be read.
         """
         attributes = batch.attributes
         if not attributes & CONTROL_MASK:
@@ -101,7 +101,7 @@ class ProducerAppendInfo:
             return None
         record = next(iter(read_records(batch, copy=False)), None)
         if record is None:
-            return None  # all that compaction left of a transaction: its records are gone, so the marker means nothing
+            return None  # compaction has removed the marker and the transaction's records
         marker = EndTransactionMarker.parse(record)
         return self.append_end_txn_marker(
             marker, batch.producer_epoch, batch.base_offset, record.timestamp, transaction_version
@@ -118,7 +118,7 @@ class ProducerAppendInfo:
         is_transactional: bool,
         first_offset: LogOffsetMetadata | None = None,
     ) -> None:
-        """Takes in a batch of records, or raises what is wrong with it. `first_offset` says where `offset` is."""
+        """Adds a batch of records, or raises if it is invalid. `first_offset` is the log position of `offset`."""
         updated = self.entry
         if epoch < updated.producer_epoch:
             self._check_producer_epoch(epoch, offset, TRANSACTION_VERSION_UNKNOWN)
@@ -144,10 +144,10 @@ class ProducerAppendInfo:
         timestamp: int,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> CompletedTxn | None:
-        """Takes in a marker, or raises what is wrong with it. Nothing is completed if no records were to be.
+        """Adds a marker, or raises if it is invalid. Returns None if the transaction has no records here.
 
-        Whoever writes a marker knows the version of the transaction's protocol. In the log it is not written down, so
-        replication goes by the rule of the older versions.
+        The writer of a marker knows the transaction version. The log does not store it, so replication applies the rule
+        of the older versions.
         """
         if transaction_version == TRANSACTION_VERSION_UNKNOWN and self._origin is not AppendOrigin.REPLICATION:
             raise ValueError(f"a marker from {self._origin.name} needs the version of its transaction's protocol")
@@ -161,12 +161,11 @@ class ProducerAppendInfo:
         return CompletedTxn(self.producer_id, first_offset, offset, marker.control_type is ControlRecordType.ABORT)
 
     def _check_producer_epoch(self, epoch: int, offset: int, transaction_version: int) -> None:
-        """An epoch may not be older than the last one.
+        """Raises if the epoch is older than the last one; only logs for replication.
 
-        A marker of transaction version 2 must have a newer one: the coordinator raises the epoch before it writes
-        markers, so one with the epoch of the records would belong to an earlier transaction. Two exceptions look the
-        same and are none: the marker came before (nothing is open any more), and the highest epoch, which cannot be
-        raised.
+        A marker of transaction version 2 must have a newer epoch: the coordinator raises the epoch before it writes
+        markers, so a marker with the epoch of the records would belong to an earlier transaction. An equal epoch is
+        valid in two cases: a repeated marker (no transaction is open), and the highest epoch, which cannot be raised.
         """
         last = self.entry.producer_epoch
         if transaction_version < TRANSACTION_VERSION_WITH_EPOCH_BUMP:
@@ -194,8 +193,8 @@ class ProducerAppendInfo:
         verification, current, updated = self._verification, self._current, self.entry
         if verification is not None:
             if verification.supports_epoch_bump and first_seq != 0 and current.is_empty:
-                # Each transaction of version 2 starts a new epoch and so from 0. A first batch with another number
-                # means that the batches before it have not come yet.
+                # Each transaction of version 2 starts a new epoch, hence at sequence 0. A first batch with another
+                # sequence number means that earlier batches have not arrived yet.
                 raise self._out_of_order(offset, first_seq, "the transaction's first batch here has to start at 0")
             if first_seq > verification.lowest_sequence:
                 raise self._out_of_order(offset, first_seq, f"batch {verification.lowest_sequence} waits before it")
@@ -205,8 +204,8 @@ class ProducerAppendInfo:
                 raise self._out_of_order(offset, first_seq, reason)
             return
         if current.producer_epoch == NO_PRODUCER_EPOCH:
-            # Nothing is known of this producer: it is new here, or its records have been deleted, or it was idle for
-            # so long that it was forgotten. It may go on from wherever it is.
+            # The producer is unknown: it is new here, its records were deleted, or it expired while idle. It may
+            # continue with any sequence number.
             return
         last_seq = updated.last_seq
         if last_seq == NO_SEQUENCE and epoch == current.producer_epoch:

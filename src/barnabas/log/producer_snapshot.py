@@ -1,8 +1,8 @@
 """Producer snapshots: the state of a log's producers at an offset, in a file ``<offset>.snapshot``.
 
-Without one, a broker that starts would have to read a whole log to learn the last sequence number of each producer.
-With one, it reads what came after. Snapshots are taken whenever a segment is closed, at the base offset of the next
-one, and at shutdown.
+Without a snapshot, a starting broker would have to read the whole log to learn the last sequence number of each
+producer. With one, it reads only the later batches. Snapshots are taken at every segment roll, at the base offset of
+the next segment, and at shutdown.
 
     int16   version (1)
     uint32  CRC-32C of everything from here on
@@ -10,11 +10,11 @@ one, and at shutdown.
             int64 producer id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta,
             int64 timestamp, int32 coordinator epoch, int64 first offset of the open transaction or -1
 
-Of a producer's last five batches only the last one is kept. So right after a restart a repetition of an older one is
-not recognized as such, but as out of order.
+A snapshot keeps only the last one of a producer's last five batches. So right after a restart, a repetition of an older
+batch counts as out of order, not as a duplicate.
 
-A file that is damaged anywhere is refused as a whole (`CorruptSnapshotError`). That is no loss: the one before it and
-more of the log say the same.
+A file with any damage is rejected as a whole (`CorruptSnapshotError`). Nothing is lost: the previous snapshot and more
+of the log give the same state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CorruptSnapshotError(BarnabasError):
 
 
 def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
-    """The contents of a snapshot file."""
+    """Encodes the contents of a snapshot file."""
     snapshot = ProducerSnapshot(
         producer_entries=[
             ProducerEntry(
@@ -61,12 +61,12 @@ def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
             for entry in entries
         ]
     )
-    body = memoryview(snapshot.encode(VERSION))[4:]  # what comes after the checksum, which is not known before
+    body = memoryview(snapshot.encode(VERSION))[4:]  # without the checksum, which is computed from the rest
     return _HEADER.pack(VERSION, crc32c(body)) + body
 
 
 def decode_snapshot(data: bytes) -> list[ProducerStateEntry]:
-    """The producers in a snapshot file; `CorruptSnapshotError` unless every byte is as it was written."""
+    """Decodes the producers in a snapshot file; `CorruptSnapshotError` if any byte is damaged."""
     if len(data) < _HEADER.size:
         raise CorruptSnapshotError(f"{len(data)} bytes are too few for a producer snapshot")
     version, stated_crc = _HEADER.unpack_from(data)
@@ -93,7 +93,7 @@ def _state_entry(stored: ProducerEntry) -> ProducerStateEntry:
         stored.timestamp,
         first_offset if first_offset >= 0 else None,
     )
-    if stored.last_offset >= 0:  # else there are only markers of this epoch
+    if stored.last_offset >= 0:  # otherwise this epoch has only markers
         entry.add_batch(
             stored.epoch, BatchMetadata(stored.last_sequence, stored.last_offset, stored.offset_delta, stored.timestamp)
         )
@@ -101,14 +101,14 @@ def _state_entry(stored: ProducerEntry) -> ProducerStateEntry:
 
 
 def write_snapshot(path: Path, entries: Iterable[ProducerStateEntry], *, sync: bool = True) -> None:
-    """Writes a snapshot file. Without `sync` somebody else has to see to it that it gets to the disk."""
+    """Writes a snapshot file. Without `sync` the caller has to force it to disk later."""
     data = encode_snapshot(entries)
     with disk_access("write", path):
         write_file(path, data, sync=sync)
 
 
 def read_snapshot(path: Path) -> list[ProducerStateEntry]:
-    """The producers in a snapshot file; `CorruptSnapshotError` for a damaged one, `KafkaStorageError` for none."""
+    """Reads a snapshot file; `CorruptSnapshotError` if it is damaged, `KafkaStorageError` if it is missing."""
     with disk_access("read", path):
         data = path.read_bytes()
     return decode_snapshot(data)

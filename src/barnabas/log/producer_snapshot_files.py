@@ -1,4 +1,4 @@
-"""The snapshot files in the directory of a log: which there are, and which may go."""
+"""Tracks the producer snapshot files in a log's directory and deletes obsolete ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class SnapshotFile:
-    """A snapshot file and its offset; the file's name changes when it is marked for deletion, or moves with the log."""
+    """A snapshot file and its offset. The path changes when it is marked for deletion or the log moves."""
 
     __slots__ = ("offset", "path")
 
@@ -43,7 +43,7 @@ class SnapshotFile:
         return True
 
     def rename_to_delete(self) -> None:
-        """Marks the file, so that it goes with the segment it belongs to, after a while. Raises `OSError`."""
+        """Marks the file for delayed deletion together with its segment. Raises `OSError`."""
         renamed = self.path.with_name(self.path.name + DELETED_FILE_SUFFIX)
         try:
             self.path.rename(renamed)
@@ -55,7 +55,7 @@ class SnapshotFile:
 
 
 def list_snapshot_files(directory: Path, names: Iterable[str] | None = None) -> list[SnapshotFile]:
-    """The snapshot files in a directory, by offset; `names` are the files in it, if the caller knows them."""
+    """Lists the snapshot files in a directory by offset; `names` are the files in it, if the caller knows them."""
     if names is None:
         with disk_access("list", directory), os.scandir(directory) as entries:
             names = [entry.name for entry in entries if entry.is_file()]
@@ -72,22 +72,22 @@ def list_snapshot_files(directory: Path, names: Iterable[str] | None = None) -> 
 
 
 class ProducerSnapshotFiles:
-    """The snapshots of one log, found by offset.
+    """The snapshots of one log, indexed by offset.
 
-    Segments, and their snapshots with them, are deleted in the background, so there is a lock. Files are deleted
-    outside of it: who takes an offset out of the table is the one to delete its file.
+    Segments and their snapshots are deleted in the background, hence the lock. Files are deleted outside the lock, by
+    the thread that removed their offset from the table.
     """
 
     def __init__(self, directory: Path, names: Iterable[str] | None = None) -> None:
         """`names` are the files in the directory, if the caller knows them."""
         self._lock = threading.Lock()
-        """Guards `_files` and `_directory`. Nothing else is locked inside it."""
+        """Guards `_files` and `_directory`. No other lock is taken inside it."""
         self._directory = directory
         self._files: SortedMap[SnapshotFile] = SortedMap()
         self.reload(names)
 
     def reload(self, names: Iterable[str] | None = None) -> None:
-        """Looks at the directory again."""
+        """Lists the directory again."""
         files: SortedMap[SnapshotFile] = SortedMap()
         for file in list_snapshot_files(self._directory, names):
             files[file.offset] = file
@@ -95,18 +95,18 @@ class ProducerSnapshotFiles:
             self._files = files
 
     def update_parent_dir(self, directory: Path) -> None:
-        """The log's directory has another name now."""
+        """Updates the paths after the log's directory was renamed."""
         with self._lock:
             self._directory = directory
             for file in self._files.values():
                 file.update_parent_dir(directory)
 
     def path_for(self, offset: int) -> Path:
-        """Where a snapshot at an offset is, or would be."""
+        """Returns the path of a snapshot at an offset, whether it exists or not."""
         return producer_snapshot_file(self._directory, offset)
 
     def add(self, offset: int) -> None:
-        """A snapshot was written to `path_for(offset)`."""
+        """Adds a snapshot that was written to `path_for(offset)`."""
         with self._lock:
             self._files[offset] = SnapshotFile(self.path_for(offset), offset)
 
@@ -128,7 +128,7 @@ class ProducerSnapshotFiles:
             return self._files.first()
 
     def delete(self, offsets: Iterable[int]) -> None:
-        """Deletes the snapshots at these offsets, where there are any."""
+        """Deletes the snapshots at these offsets, if they exist."""
         for offset in offsets:
             with self._lock:
                 file = self._files.pop(offset)
@@ -144,8 +144,8 @@ class ProducerSnapshotFiles:
     def remove_stray(self, segment_base_offsets: Collection[int]) -> None:
         """Deletes snapshots that belong to no segment, with one exception.
 
-        One at an offset beyond all segments was taken at shutdown, at the end of the log. The last of these is kept: it
-        saves reading the active segment again.
+        A snapshot beyond the base offsets of all segments was taken at shutdown, at the end of the log. The last of
+        these is kept: it saves reading the active segment again.
         """
         bases = set(segment_base_offsets)
         strays = [offset for offset in self.offsets if offset not in bases]
@@ -154,9 +154,9 @@ class ProducerSnapshotFiles:
         self.delete(strays)
 
     def mark_for_deletion(self, offset: int) -> SnapshotFile | None:
-        """Takes a snapshot out of the table and gives its file the suffix of those to be deleted.
+        """Removes a snapshot from the table and gives its file the ``.deleted`` suffix.
 
-        None if there is none, or somebody has deleted the file, which is what was wanted.
+        Returns None if there is none, or if the file is already deleted.
         """
         with self._lock:
             file = self._files.pop(offset)

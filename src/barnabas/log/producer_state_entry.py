@@ -1,4 +1,4 @@
-"""What a log remembers of one producer."""
+"""The state that a log keeps for one producer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from barnabas.records.batch import (
 )
 
 NUM_BATCHES_TO_RETAIN: Final = 5
-"""How many batches of a producer are remembered. A producer has at most so many requests on their way to a broker, so
-any batch that can come a second time is among them."""
+"""How many batches are kept per producer. A producer has at most so many requests in flight to a broker, so any batch
+that it can send again is among them."""
 
 NO_COORDINATOR_EPOCH: Final = -1
 
 
 class BatchMetadata(NamedTuple):
-    """A batch that was appended: enough to know it again, and to answer as if it had been appended just now."""
+    """An appended batch: enough to recognize a duplicate and to respond with the original offsets."""
 
     last_seq: int
     last_offset: int
@@ -38,10 +38,10 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry:
-    """A producer's epoch, its last batches, and where its transaction began if it has one open.
+    """A producer's epoch, its last batches, and the first offset of its open transaction.
 
-    The batches are in the order in which they were appended and all of the present epoch; a new epoch forgets those of
-    the old one. The epoch of the transaction coordinator is the one of the last marker.
+    The batches are in append order and all of the current epoch; a new epoch discards those of the old one. The
+    coordinator epoch is that of the last marker.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class ProducerStateEntry:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no batch of the present epoch is known."""
+        """Whether no batch of the current epoch is known."""
         return not self._batches
 
     @property
@@ -98,7 +98,7 @@ class ProducerStateEntry:
         return self._batches[-1].offset_delta if self._batches else 0
 
     def without_batches(self) -> ProducerStateEntry:
-        """A copy that starts with no batches: what an append collects its own in."""
+        """Returns a copy without batches, in which an append collects its own."""
         return ProducerStateEntry(
             self.producer_id,
             self.producer_epoch,
@@ -118,7 +118,7 @@ class ProducerStateEntry:
         self.last_timestamp = batch[3]
 
     def end_transaction(self, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """A marker was written. One of transaction version 2 brings the epoch of the next transaction."""
+        """Applies a marker. A marker of transaction version 2 carries the epoch of the next transaction."""
         if producer_epoch != self.producer_epoch:
             self._batches.clear()
             self.producer_epoch = producer_epoch
@@ -127,7 +127,7 @@ class ProducerStateEntry:
         self.current_txn_first_offset = None
 
     def update(self, later: ProducerStateEntry) -> None:
-        """Takes over what an append has collected."""
+        """Merges the entry that an append has collected."""
         if later.producer_epoch != self.producer_epoch:
             self._batches.clear()
             self.producer_epoch = later.producer_epoch
@@ -138,7 +138,7 @@ class ProducerStateEntry:
         self.last_timestamp = later.last_timestamp
 
     def find_duplicate_batch(self, batch: RecordBatch) -> BatchMetadata | None:
-        """The remembered batch that this one is a repetition of: same epoch, same range of sequence numbers."""
+        """Finds the known batch that this one repeats: same epoch, same range of sequence numbers."""
         if batch.producer_epoch != self.producer_epoch:
             return None
         last = increment_sequence(batch.base_sequence, batch.last_offset_delta)

@@ -1,4 +1,4 @@
-"""The producers of a log with their snapshots on disk: how their state survives a restart and a truncation."""
+"""Producer state with snapshots on disk, so that it survives a restart and a truncation."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerStateManager(ProducerStates):
-    """`ProducerStates` that can be written down, and taken back to an earlier offset.
+    """`ProducerStates` that can be saved to snapshots and reset to an earlier offset.
 
-    The state is always that of *an offset*: all batches before `map_end_offset` have gone into it. A snapshot at an
-    offset is the state of that offset.
+    The state always belongs to *an offset*: it includes all batches before `map_end_offset`. A snapshot at an offset
+    holds the state at that offset.
 
-    **Start.** The log has been found to end at some offset. `truncate_and_reload` loads the latest usable snapshot up
-    to it; the log then hands over the batches from `map_end_offset` on, and calls `update_map_end_offset`.
+    **Start.** Once the log end offset is known, `truncate_and_reload` loads the latest usable snapshot up to it. The
+    log then passes the batches from `map_end_offset` on, and calls `update_map_end_offset`.
 
-    **Truncation** of the log is the same: what was appended cannot be taken out of the state again, but the state
-    before it can be found once more.
+    **Truncation** of the log works the same way: batches cannot be removed from the state, but the earlier state can be
+    reloaded.
 
-    **Deletion** at the other end: when segments go, so do their snapshots, but the producers stay in memory. Their
-    sequence numbers are still needed, although nothing on disk bears witness to them. So after a restart a producer
-    whose records have all been deleted is unknown, and may start anywhere.
+    **Deletion** at the start of the log: snapshots are deleted with their segments, but the producers stay in memory,
+    because their sequence numbers are still needed. Nothing on disk records them any more. So after a restart, a
+    producer whose records have all been deleted is unknown and may start with any sequence number.
 
-    The log's lock is held for every change, as for `ProducerStates`.
+    Every change requires the log's lock, as in `ProducerStates`.
     """
 
     def __init__(
@@ -47,20 +47,20 @@ class ProducerStateManager(ProducerStates):
         super().__init__(partition, max_transaction_timeout_ms, config, clock)
         self._snapshots = ProducerSnapshotFiles(log_dir, file_names)
         self.map_end_offset = 0
-        """The offset that the state is of: the one after the last batch that went into it."""
+        """The offset of the state: the one after the last batch that it includes."""
         self._last_snapshot_offset = 0
 
     def update_map_end_offset(self, offset: int) -> None:
-        """Everything before `offset` is in the state now."""
+        """Declares that the state includes all batches before `offset`."""
         self.map_end_offset = offset
 
     # Snapshots
 
     def take_snapshot(self, *, sync: bool = True) -> Path | None:
-        """Writes the state down under its offset, and returns the file; None if that was done already.
+        """Writes a snapshot at `map_end_offset` and returns the file; None if there already is one.
 
-        Without `sync` the file is not forced to disk: who rolls a segment while producers wait does that later,
-        together with the segment. A file that a crash leaves unfinished is noticed by its checksum.
+        Without `sync` the file is not forced to disk: a segment roll, while producers wait, leaves that to the later
+        flush of the segment. The checksum detects a file that a crash left unfinished.
         """
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
@@ -92,7 +92,7 @@ class ProducerStateManager(ProducerStates):
         return self._snapshots.get(offset)
 
     def fetch_snapshot(self, offset: int) -> Path | None:
-        """The file of the snapshot at an offset."""
+        """Returns the file of the snapshot at an offset."""
         file = self._snapshots.get(offset)
         return None if file is None else file.path
 
@@ -103,23 +103,23 @@ class ProducerStateManager(ProducerStates):
         self._snapshots.delete_after(offset)
 
     def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
-        """Deletes the snapshots that belong to no segment, but for the last one beyond all of them."""
+        """Deletes the snapshots that belong to no segment, except the last one beyond all segments."""
         self._snapshots.remove_stray(segment_base_offsets)
 
     def remove_and_mark_snapshot_for_deletion(self, offset: int) -> SnapshotFile | None:
         return self._snapshots.mark_for_deletion(offset)
 
     def update_parent_dir(self, log_dir: Path) -> None:
-        """The log's directory was renamed."""
+        """Updates the paths after the log's directory was renamed."""
         self._snapshots.update_parent_dir(log_dir)
 
-    # Going back
+    # Truncation
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Makes the state fit a log from `log_start_offset` to `log_end_offset`, as far as snapshots can.
+        """Resets the state for a log from `log_start_offset` to `log_end_offset`, as far as snapshots allow.
 
-        Afterwards `map_end_offset` is at most `log_end_offset`, and the batches in between have to be taken in again.
-        The log must not be cut below its high watermark, so that no transaction can be waiting for replication.
+        Afterwards `map_end_offset` is at most `log_end_offset`, and the batches in between have to be replayed. The log
+        must not be truncated below its high watermark, so that no transaction can be waiting for replication.
         """
         self._snapshots.delete(
             offset for offset in self._snapshots.offsets if offset > log_end_offset or offset <= log_start_offset
@@ -131,7 +131,7 @@ class ProducerStateManager(ProducerStates):
         self._load_from_snapshot(log_start_offset, now_ms)
 
     def _load_from_snapshot(self, log_start_offset: int, now_ms: int) -> None:
-        """Loads the latest snapshot that is intact, and deletes those that are not."""
+        """Loads the latest intact snapshot, and deletes corrupt ones."""
         while (file := self._snapshots.latest()) is not None:
             try:
                 entries = read_snapshot(file.path)
@@ -148,21 +148,21 @@ class ProducerStateManager(ProducerStates):
         self._last_snapshot_offset = self.map_end_offset = log_start_offset
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """The log starts later: transactions that ended before are no concern any more."""
+        """Removes transactions that ended before the new log start offset."""
         self.remove_unreplicated_transactions(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self.latest_snapshot_offset
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Forgets everything, on disk too: the log is emptied and goes on at `offset`."""
+        """Removes all state, also on disk: the log is emptied and continues at `offset`."""
         self.clear()
         self._snapshots.delete(self._snapshots.offsets)
         self._last_snapshot_offset = 0
         self.map_end_offset = offset
 
     def truncate_fully_and_reload_snapshots(self) -> None:
-        """Forgets everything and looks what snapshots there are: some may have been put there from remote storage."""
+        """Removes all state and lists the snapshots again: some may have been restored from remote storage."""
         logger.info("%s: looking for producer snapshots again", self.partition)
         self.truncate_fully_and_start_at(0)
         self._snapshots.reload()

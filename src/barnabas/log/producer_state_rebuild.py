@@ -1,12 +1,12 @@
-"""Finding out again what a log knows of its producers: after a start, and after a truncation.
+"""Rebuilds the producer state of a log after a start or a truncation.
 
-The latest snapshot up to the end of the log is loaded, and the batches behind it are gone through, by their headers.
+It loads the latest snapshot up to the log end offset and replays the headers of the later batches.
 
-One thing is done that Kafka does not do. A snapshot has the *last* batch of each producer, while the log, when it runs,
-remembers the last five, as many as a producer may have on their way at once. Think of a broker that appends five
-batches, rolls a segment, and is killed before it has answered. The producer sends all five again. With one batch known,
-the first four look out of order; the producer takes a new epoch, sends them under that, and there they are twice. So
-the four batches before each producer's last one are looked for in the log, too: `restore_recent_batches`.
+Unlike Kafka, it also restores earlier batches. A snapshot has only the *last* batch of each producer, while a running
+log keeps the last five, as many as a producer may have in flight. Suppose that a broker appends five batches, rolls a
+segment, and is killed before it responds. The producer sends all five again. With one known batch, the first four look
+out of order; the producer takes a new epoch and sends them under that, so the log has them twice. Therefore
+`restore_recent_batches` reads the four batches before each producer's last one from the log.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from barnabas.records.batch import RecordBatch
 logger = logging.getLogger(__name__)
 
 _LOOK_BACK: Final = (1 << 16, 1 << 19, 1 << 22, 1 << 24)
-"""How many bytes of log to look through for earlier batches: more only if fewer do not show all of them. The last is
-the most that a start spends on it."""
+"""How many bytes of the log to search for earlier batches: the next size only if the previous one did not find all. The
+last one is the limit."""
 
 
 def rebuild_producer_state(
@@ -44,11 +44,11 @@ def rebuild_producer_state(
     *,
     from_clean_shutdown: bool,
 ) -> None:
-    """Brings `state` to what it is of right before `last_offset`; changes nothing else."""
+    """Rebuilds `state` as of `last_offset`; changes nothing else."""
     snapshot_offsets = {segment.base_offset for segment in segments.values()[-2:]} | {last_offset}
     if state.latest_snapshot_offset is None and from_clean_shutdown:
-        # Snapshots of producers are made at shutdown. So the log has no producers worth knowing, and empty snapshots
-        # keep the next start, or truncation, from going through all of it.
+        # A clean shutdown writes a snapshot if there are producers. So the log has none, and empty snapshots save the
+        # next start or truncation from reading the whole log.
         for offset in sorted(snapshot_offsets):
             state.update_map_end_offset(offset)
             take_snapshot_at_end(state, segments, sync=False)
@@ -66,18 +66,18 @@ def rebuild_producer_state(
                 state.take_snapshot(sync=False)
             _load_producers(state, _batches(segment, start_offset, last_offset))
     state.update_map_end_offset(last_offset)
-    # Not forced to disk: it saves work at the next start if it is there, and is recognized if it is damaged.
+    # Not forced to disk: the snapshot only saves work at the next start, and its checksum detects damage.
     take_snapshot_at_end(state, segments, sync=False)
 
 
 def take_snapshot_at_end(state: ProducerStateManager, segments: LogSegments, *, sync: bool) -> None:
-    """Takes a snapshot at the end of the log, unless having none says the same.
+    """Takes a snapshot at the end of the log, unless a missing one means the same.
 
     A log of one segment that has never had producers needs no snapshot. After a clean shutdown, no snapshot means no
-    producers; after a crash, that segment is read in any case. Most small logs are like that, and are spared a file.
+    producers; after a crash, that segment is read in any case. This saves a file for most small logs.
     """
     if len(segments) > 1 or not state.is_empty or state.latest_snapshot_offset is not None:
-        # One without producers need not be on the disk: if it is lost, a little more of the log is read.
+        # A snapshot without producers is not forced to disk: if it is lost, a little more of the log is read.
         state.take_snapshot(sync=sync and not state.is_empty)
 
 
@@ -104,7 +104,7 @@ def _load_producers(state: ProducerStateManager, batches: Iterable[RecordBatch])
 
 
 def take_in_recovered_batch(state: ProducerStateManager, batch: RecordBatch) -> AbortedTxn | None:
-    """Takes note of a batch that recovery found intact; returns what the transaction index has to know of it."""
+    """Applies a batch that recovery found intact; returns the entry for the transaction index, if there is one."""
     aborted = None
     if batch.has_producer_id:
         infos: dict[int, ProducerAppendInfo] = {}
@@ -119,7 +119,7 @@ def take_in_recovered_batch(state: ProducerStateManager, batch: RecordBatch) -> 
 
 
 def aborted_txn(completed: CompletedTxn, last_stable_offset: int) -> AbortedTxn:
-    """The entry of the transaction index for an aborted transaction."""
+    """Creates the transaction index entry for an aborted transaction."""
     return AbortedTxn(
         producer_id=completed.producer_id,
         first_offset=completed.first_offset,
@@ -132,7 +132,7 @@ def aborted_txn(completed: CompletedTxn, last_stable_offset: int) -> AbortedTxn:
 
 
 def restore_recent_batches(state: ProducerStateManager, segments: LogSegments) -> None:
-    """Looks in the log for the batches that a snapshot, just loaded, does not have."""
+    """Reads from the log the batches that the snapshot just loaded does not have."""
     wanted = {
         producer_id: entry
         for producer_id, entry in state.active_producers.items()
@@ -147,7 +147,7 @@ def restore_recent_batches(state: ProducerStateManager, segments: LogSegments) -
             regions, is_everything = _last_bytes(segments, end_offset, size)
             found = _find_batches(regions, wanted)
         except (CorruptRecordError, InvalidRecordError) as error:
-            # An index that points somewhere else, say. What is looked for is a help, not a necessity.
+            # For example, an index with a wrong position. The earlier batches are optional, so continue without them.
             logger.warning("%s: earlier batches of producers cannot be found out: %s", state.partition, error)
             return
         if is_everything or all(_is_complete(found.get(producer_id, ())) for producer_id in wanted):
@@ -157,11 +157,11 @@ def restore_recent_batches(state: ProducerStateManager, segments: LogSegments) -
 
 
 _Region = tuple[LogSegment, int, int]
-"""A segment, and positions in it, both of which begin a batch (or end the file)."""
+"""A segment and a start and end position in it, each at the start of a batch (or the end of the file)."""
 
 
 def _last_bytes(segments: LogSegments, end_offset: int, size: int) -> tuple[list[_Region], bool]:
-    """About the last `size` bytes before an offset, from front to back, and whether that is all there is."""
+    """Returns about the last `size` bytes before an offset, in log order, and whether they are the whole log."""
     regions: list[_Region] = []
     for segment in reversed(segments.between(0, max(end_offset, 1))):
         found = segment.translate_offset(end_offset)
@@ -179,7 +179,7 @@ def _last_bytes(segments: LogSegments, end_offset: int, size: int) -> tuple[list
 
 
 def _find_batches(regions: Iterable[_Region], wanted: dict[int, ProducerStateEntry]) -> dict[int, list[BatchMetadata]]:
-    """The last few batches of each producer, of its present epoch, before the one that is known."""
+    """Finds the last few batches of each producer's current epoch before the known one."""
     found: dict[int, list[BatchMetadata]] = {}
     for segment, start, end in regions:
         for batch in segment.records.batches(start, end):

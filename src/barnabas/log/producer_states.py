@@ -1,23 +1,22 @@
-"""What a log knows of all its producers and their transactions: the part without files.
+"""The in-memory state of a log's producers and transactions.
 
-Two questions are answered here, for every batch:
+It decides two questions for every batch:
 
-**May it be appended?** `find_duplicate_batch` finds a batch that is in the log already. `analyze` goes through the
-batches of an append and finds those that are out of order, or from a process that has been replaced. See
-`barnabas.log.producer_append_info`.
+**May it be appended?** `find_duplicate_batch` finds a batch that is already in the log. `analyze` checks the batches of
+an append and rejects those that are out of order or from a fenced producer. See `barnabas.log.producer_append_info`.
 
 **How far may a read-committed consumer read?** Up to the *first unstable offset*: the first record of the oldest
-transaction that is undecided, or decided by a marker that is not replicated yet::
+transaction that has no marker yet, or whose marker is not replicated yet::
 
       offset   10  11  12  13  14  15  16
       producer  A   B   A  cA   B  cB          (c: the commit marker)
                                                first unstable offset
       after 12: A and B are open               10
-      after 13: A is decided, but the high watermark is 12          10
-      the high watermark gets to 14: A's marker is replicated       11
-      after 15, and the high watermark gets to 16                   none: all is stable
+      after 13: A is committed, but the high watermark is 12        10
+      the high watermark reaches 14: A's marker is replicated       11
+      after 15, and the high watermark reaches 16                   none: all is stable
 
-A transaction is in one of two tables, both in the order of first offsets: *ongoing* until its marker is appended,
+A transaction is in one of two tables, both ordered by first offset: *ongoing* until its marker is appended,
 *unreplicated* until the high watermark is past the marker.
 """
 
@@ -41,12 +40,12 @@ from barnabas.log.verification_state import SENTINEL, VerificationGuard, Verific
 from barnabas.records.batch import LOG_OVERHEAD, NO_PRODUCER_ID, TRANSACTIONAL_MASK, RecordBatch
 
 LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
-"""How much longer than allowed a transaction may be open before it counts as forgotten."""
+"""How long a transaction may exceed its maximum timeout before it counts as late."""
 
 
 @dataclass(slots=True)
 class ProducerStateManagerConfig:
-    """Settings that a running broker may change, so logs share one object and look at it each time."""
+    """Dynamic settings: all logs share one object and read it at each use."""
 
     producer_id_expiration_ms: int = 24 * 60 * 60 * 1000
     """``producer.id.expiration.ms``: how long an idle producer is remembered."""
@@ -55,19 +54,19 @@ class ProducerStateManagerConfig:
 
 
 class ProducerAnalysis(NamedTuple):
-    """What `ProducerStates.analyze` found out about an append."""
+    """The result of `ProducerStates.analyze` for one append."""
 
     updated: dict[int, ProducerAppendInfo]
-    """By producer id; for `ProducerStates.update` once the batches are in the log."""
+    """By producer id; passed to `ProducerStates.update` once the batches are in the log."""
     completed: list[CompletedTxn]
-    """Transactions whose markers are among the batches; for `complete_txn` after their aborts are in the index."""
+    """Transactions whose markers are among the batches; passed to `complete_txn` once their aborts are indexed."""
 
 
 class ProducerStates:
     """The producers and transactions of one log.
 
-    It has no lock: it belongs to the log, whose lock is held for every change. Only `producer_id_count` and
-    `has_late_transaction` may be asked at any time, by whoever collects metrics.
+    It has no lock of its own: every change requires the log's lock. Only `producer_id_count` and
+    `has_late_transaction` may be read without it, for metrics.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class ProducerStates:
         self._unreplicated: SortedMap[TxnMetadata] = SortedMap()
         self._oldest_txn_last_timestamp = -1
         self.may_have_transactions = False
-        """False if both tables are empty, and nothing can be unstable. Every append asks that."""
+        """False if both tables are empty, so that every offset is stable. Every append checks this."""
 
     # Producers
 
@@ -107,7 +106,7 @@ class ProducerStates:
         return self._producers.get(producer_id)
 
     def load_producer_entry(self, entry: ProducerStateEntry) -> None:
-        """Takes in an entry from a snapshot, with its open transaction."""
+        """Adds an entry from a snapshot, with its open transaction."""
         self._producers[entry.producer_id] = entry
         first_offset = entry.current_txn_first_offset
         if first_offset is not None:
@@ -116,7 +115,7 @@ class ProducerStates:
             self._note_oldest_transaction()
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """Forgets producers that have been idle for too long, and verifications that never came to an end."""
+        """Removes producers that have been idle for too long, and verifications that never finished."""
         expired = [id_ for id_, entry in self._producers.items() if self.is_producer_expired(now_ms, entry)]
         for producer_id in expired:
             del self._producers[producer_id]
@@ -126,14 +125,14 @@ class ProducerStates:
             del self._verifications[producer_id]
 
     def is_producer_expired(self, now_ms: int, entry: ProducerStateEntry) -> bool:
-        """Whether a producer can be forgotten: never while it has a transaction open."""
+        """Whether a producer can be removed: never while it has an open transaction."""
         return (
             entry.current_txn_first_offset is None
             and now_ms - entry.last_timestamp >= self.config.producer_id_expiration_ms
         )
 
     def clear(self) -> None:
-        """Forgets producers and transactions. Verifications stay: they belong to requests that are under way."""
+        """Removes producers and transactions. Verifications stay: they belong to requests in progress."""
         self._producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
@@ -143,12 +142,12 @@ class ProducerStates:
     # Appends
 
     def prepare_update(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
-        """The start of an append by a producer."""
+        """Begins an append by a producer."""
         current = self._producers.get(producer_id) or ProducerStateEntry(producer_id)
         return ProducerAppendInfo(self.partition, producer_id, current, origin, self._verifications.get(producer_id))
 
     def update(self, info: ProducerAppendInfo) -> None:
-        """The end of an append: its batches are in the log."""
+        """Applies an append after its batches are in the log."""
         producer_id = info.producer_id
         if producer_id == NO_PRODUCER_ID:
             raise ValueError(f"{self.partition}: batches without a producer id have no state")
@@ -172,10 +171,10 @@ class ProducerStates:
         guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> ProducerAnalysis:
-        """Checks the batches of an append, which have their offsets already and are no duplicates.
+        """Checks the batches of an append, which already have offsets and are not duplicates.
 
-        Raises what is wrong with the first one that is. `append_offset` is where in the log they will be; `guard` what
-        the request got when its transaction was verified, `transaction_version` what the writer of markers states.
+        Raises the error of the first invalid batch. `append_offset` is where the batches will be in the log. `guard` is
+        the one that the request got when verification began. The writer of markers sets `transaction_version`.
         """
         updated: dict[int, ProducerAppendInfo] = {}
         completed: list[CompletedTxn] = []
@@ -195,7 +194,7 @@ class ProducerStates:
         return ProducerAnalysis(updated, completed)
 
     def find_duplicate_batch(self, batch: RecordBatch) -> BatchMetadata | None:
-        """The batch of the same producer that this one repeats."""
+        """Returns the batch of the same producer that this one repeats."""
         entry = self._producers.get(batch.producer_id)
         return None if entry is None else entry.find_duplicate_batch(batch)
 
@@ -207,7 +206,7 @@ class ProducerStates:
         first_offset: LogOffsetMetadata | None = None,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> CompletedTxn | None:
-        """One step of `analyze`, also for logs that are read again: `infos` is what the steps before have collected."""
+        """Adds one batch to `infos`, which earlier calls have filled; also used when a log is read again."""
         producer_id = batch.producer_id
         info = infos.get(producer_id)
         if info is None:
@@ -215,8 +214,8 @@ class ProducerStates:
         completed = info.append(batch, first_offset, transaction_version)
         if batch.attributes & TRANSACTIONAL_MASK:
             verification = self._verifications.get(producer_id)
-            # A verification ends with the batch it was for, or with the end of the transaction. But a marker of
-            # version 2 has the epoch of the *next* transaction: if that is the one being verified, it goes on.
+            # A verification ends with its batch or with the transaction. But a marker of version 2 carries the epoch
+            # of the *next* transaction: if that transaction is being verified, the verification continues.
             if verification is not None and not (
                 verification.supports_epoch_bump
                 and batch.is_control_batch
@@ -226,7 +225,7 @@ class ProducerStates:
         return completed
 
     def _check_transaction(self, batch: RecordBatch, guard: VerificationGuard) -> None:
-        """A transactional batch must belong to a transaction that is open here, or that has been verified."""
+        """Raises unless a transactional batch belongs to a transaction that is open here or has been verified."""
         if self.has_ongoing_transaction(batch.producer_id, batch.producer_epoch):
             return
         self._check_epoch_is_current(batch.producer_id, batch.producer_epoch)
@@ -244,9 +243,9 @@ class ProducerStates:
     def maybe_start_transaction_verification(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool
     ) -> VerificationGuard:
-        """The guard for a transactional batch that is about to be verified; `SENTINEL` if that is not needed.
+        """Returns the guard for the verification of a transactional batch; `SENTINEL` if none is needed.
 
-        `InvalidProducerEpochError` if the batch would be refused anyway.
+        `InvalidProducerEpochError` if the batch would be rejected anyway.
         """
         self._check_epoch_is_current(producer_id, epoch)
         if self.has_ongoing_transaction(producer_id, epoch):
@@ -286,7 +285,7 @@ class ProducerStates:
         self._verifications.pop(producer_id, None)
 
     def batch_missing_required_verification(self, batch: RecordBatch, guard: VerificationGuard) -> bool:
-        """Whether a transactional batch came without the verification that it needs. Markers need none."""
+        """Whether a transactional batch lacks the verification that it needs. Markers need none."""
         return (
             self.config.transaction_verification_enabled
             and not batch.is_control_batch
@@ -297,7 +296,7 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
-        """The first offset that a read-committed consumer may not see yet; None if all is stable."""
+        """The first offset that a read-committed consumer may not read yet; None if all offsets are stable."""
         undecided, unreplicated = self._ongoing.first(), self._unreplicated.first()
         if unreplicated is None:
             return None if undecided is None else undecided.first_offset
@@ -312,14 +311,14 @@ class ProducerStates:
         return None if oldest is None else oldest.first_offset.message_offset
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """The last stable offset once `completed` is completed: the transaction index needs it before that."""
+        """The last stable offset after `completed` is applied: the transaction index needs it before that."""
         for transaction in self._ongoing.values():
             if transaction.producer_id != completed.producer_id:
                 return transaction.first_offset.message_offset
         return completed.last_offset + 1
 
     def complete_txn(self, completed: CompletedTxn) -> None:
-        """A transaction's marker is in the log, and in the index if it needs to be: now it waits for replication."""
+        """Moves a transaction to *unreplicated*, once its marker is in the log and an abort in the index."""
         transaction = self._ongoing.pop(completed.first_offset)
         if transaction is None:
             raise ValueError(f"{self.partition}: {completed} was never begun")
@@ -328,13 +327,13 @@ class ProducerStates:
         self._note_oldest_transaction()
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Forgets the transactions whose markers are now replicated."""
+        """Removes the transactions whose markers are now replicated."""
         self.remove_unreplicated_transactions(high_watermark)
 
     def remove_unreplicated_transactions(self, offset: int) -> None:
         if not self._unreplicated:
             return
-        # A transaction that began at `offset` or later ends later as well, so it need not be looked at.
+        # A transaction that began at `offset` or later also ends later.
         for first_offset in self._unreplicated.keys_below(offset):
             last_offset = self._unreplicated[first_offset].last_offset
             if last_offset is not None and last_offset < offset:
@@ -342,9 +341,9 @@ class ProducerStates:
         self.may_have_transactions = bool(self._ongoing) or bool(self._unreplicated)
 
     def has_late_transaction(self, now_ms: int) -> bool:
-        """Whether a transaction has been open for longer than any may be: nobody is going to end it.
+        """Whether a transaction has been open beyond the maximum timeout, so that nothing will end it.
 
-        The time is the one of its producer's last batch, so this is an estimate, on the generous side.
+        The age counts from the producer's last batch, so this errs on the side of reporting too late.
         """
         last = self._oldest_txn_last_timestamp
         return last > 0 and now_ms - last > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS

@@ -1,16 +1,15 @@
-"""Which segments of a log may go.
+"""Selects the segments of a log that may be deleted.
 
-Only whole segments, and only from the beginning of the log: the first one that has to stay keeps all behind it. None
-goes that has records which not all replicas have yet, so that the start of the log can never get past the high
-watermark.
+Only whole segments are deleted, from the oldest on: the first segment to keep also keeps all later ones. A segment with
+records that not all replicas have yet is kept, so the log start offset never passes the high watermark.
 
-There are three reasons, which are looked at one after the other:
+The conditions, in the order in which they are checked:
 
-* **start**: all of its records are before the log start offset. They have been deleted already; this frees the space.
-* **size** (``retention.bytes``): without it the log still has so many bytes.
-* **age** (``retention.ms``): its newest record is older than that. If records have no timestamps, its file is.
+* **start**: all records are before the log start offset. They are already deleted; this frees the space.
+* **size** (``retention.bytes``): without the segment, the log still has at least so many bytes.
+* **age** (``retention.ms``): the newest record is older. Without timestamps, the file's modification time counts.
 
-The active segment can go for its age, too; then a new one is begun first.
+The active segment can be deleted, too; the log then rolls a new one first.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from barnabas.log.log_segments import LogSegments
 logger = logging.getLogger(__name__)
 
 Condition = Callable[[LogSegment, LogSegment | None], bool]
-"""Whether a segment may go; the second one is what comes behind it. Asked from the oldest on, until it says no."""
+"""Whether a segment may be deleted; the second argument is the next segment. Called from the oldest until false."""
 
 
 def deletable_segments(
     segments: LogSegments, condition: Condition, *, high_watermark: int, log_end_offset: int
 ) -> list[LogSegment]:
-    """The segments from the oldest on for which the condition holds."""
+    """Returns the segments, from the oldest on, for which the condition holds."""
     found: list[LogSegment] = []
     every = segments.values()
     for index, segment in enumerate(every):
         following = every[index + 1] if index + 1 < len(every) else None
         if following is None and not segment.size:
-            break  # a log has a segment, if only an empty one
+            break  # a log always has a segment, even if it is empty
         end = log_end_offset if following is None else following.base_offset
         if high_watermark < end or not condition(segment, following):
             break
@@ -45,12 +44,12 @@ def deletable_segments(
 
 
 def before_offset(log_start_offset: int) -> Condition:
-    """Segments that end before an offset."""
+    """Selects segments that end before an offset."""
     return lambda _, following: following is not None and following.base_offset <= log_start_offset
 
 
 def beyond_size(log_size: int, retention_bytes: int) -> Condition:
-    """Segments that a log of this size can do without, and still have `retention_bytes`. None if those are negative."""
+    """Selects segments whose deletion leaves at least `retention_bytes`; none if `retention_bytes` is negative."""
     surplus = log_size - retention_bytes if retention_bytes >= 0 else -1
 
     def is_surplus(segment: LogSegment, _: LogSegment | None) -> bool:
@@ -64,10 +63,10 @@ def beyond_size(log_size: int, retention_bytes: int) -> Condition:
 
 
 def older_than(retention_ms: int, now_ms: int) -> Condition:
-    """Segments whose newest record is older than `retention_ms`. None if that is negative.
+    """Selects segments whose newest record is older than `retention_ms`; none if `retention_ms` is negative.
 
-    A record with a timestamp in the future, from a producer with a wrong clock, keeps its segment, and all behind it,
-    until then. That is worth a remark.
+    A record with a timestamp in the future, from a producer with a wrong clock, keeps its segment and all later ones
+    until then. This logs a warning.
     """
 
     def is_old(segment: LogSegment, _: LogSegment | None) -> bool:

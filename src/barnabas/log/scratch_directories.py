@@ -1,13 +1,11 @@
-"""Directories whose files are of no use after the process that writes them.
+"""Directories whose files are not synced, because they are deleted after the process ends.
 
-A sync makes a file outlive a power cut. It costs milliseconds, a broker makes about thirty of them between its start
-and its stop, and where the whole directory is thrown away at the end nobody will ever look for what they saved: that is
-most of what a broker for one test would take. So a directory can be declared *scratch*, and files in it are not synced.
-It is what mounting a file system without barriers does, for one directory. Whatever the operating system itself
-outlives is safe all the same: a process that dies loses nothing that it has written.
+A sync makes a file survive a power cut. It takes milliseconds, and a broker makes about thirty between start and stop:
+most of the time of a broker for one test, whose directory is deleted at the end. So a directory can be declared
+*scratch*, and files in it are not synced, as on a file system mounted without barriers. Only a crash of the operating
+system can lose data: a process that dies loses nothing that it has written.
 
-The declaration is about the directory and so it is kept by directory, for the whole process: a broker that keeps its
-data may run beside one that does not.
+Scratch directories are registered per process: a broker that keeps its data may run next to one that does not.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ import threading
 from pathlib import Path
 
 _lock = threading.Lock()
-"""Guards changes of the names below; they are read without it, as a whole."""
+"""Guards changes of `_prefixes`. Reads need no lock, because the tuple is replaced as a whole."""
 _prefixes: tuple[str, ...] = ()
 
 
 def declare_scratch(directory: Path) -> None:
-    """From now on files in it are written without syncs, until :func:`forget_scratch`."""
+    """Turns off syncs for files in the directory, until :func:`forget_scratch`."""
     global _prefixes  # noqa: PLW0603 - see the module
     with _lock:
         _prefixes = (*_prefixes, _prefix(directory))
@@ -35,10 +33,10 @@ def forget_scratch(directory: Path) -> None:
 
 
 def is_scratch(path: str | os.PathLike[str]) -> bool:
-    """Whether the file, or the directory, need not be synced."""
+    """Whether the file or directory is in a scratch directory, so that it is not synced."""
     return bool(_prefixes) and f"{os.fspath(path)}{os.sep}".startswith(_prefixes)
 
 
 def _prefix(directory: Path) -> str:
-    """With the separator, so that ``/data-1`` is not in ``/data``."""
+    """Appends the separator, so that ``/data`` does not match ``/data-1``."""
     return f"{directory}{os.sep}"

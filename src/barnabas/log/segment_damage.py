@@ -1,15 +1,13 @@
-"""Where a segment's file is damaged, and whether that is its end or its middle.
+"""Finds damage in a segment's file, and tells damage at the end from damage in the middle.
 
-A process that is killed in the middle of a write leaves the first part of a batch at the end of the file, and nothing
-behind it. To cut that off loses nothing: nobody was told that the batch is safe. A power cut can leave more, but only
-in what had not been forced to disk.
+A process that is killed during a write leaves an incomplete batch at the end of the file. Truncating it loses nothing:
+the batch was not acknowledged. A power cut can damage more, but only bytes that had not been forced to disk.
 
-Damage that has intact batches behind it, or that lies in what had been forced to disk, is something else: a bad disk, a
-stray write, a file that somebody edited. To cut there would throw away good records that were acknowledged, without
-anybody having asked. And to serve the log as it is would make every consumer stumble. So such a log stays closed
-until a person has decided, with this report in hand.
+Damage before intact batches, or in bytes that had been forced to disk, has other causes: a bad disk, a stray write, a
+file that was edited. Truncating there would silently discard good, acknowledged records. Serving the log as it is would
+make every consumer fail. So such a log stays offline until an operator decides, based on this report.
 
-`find_damage` reads a file and tells which of the two it is.
+`find_damage` reads a file and tells the two cases apart.
 """
 
 from __future__ import annotations
@@ -27,40 +25,40 @@ _MAGIC_BYTE: Final = bytes((MAGIC,))
 
 
 class CorruptLogError(KafkaStorageError):
-    """A log whose middle is damaged. Its records are not served, and nothing in its files is changed."""
+    """A log that is damaged in the middle. Its records are not served, and its files are not changed."""
 
 
 class DamagePolicy(Enum):
-    """What to do about a log with damage that is not just an unfinished write at its end."""
+    """What to do with a log whose damage is more than an incomplete write at its end."""
 
     OFFLINE = auto()
-    """Leave it alone and do not serve it: `CorruptLogError`."""
+    """Do not change or serve it: `CorruptLogError`."""
     TRUNCATE = auto()
-    """Cut it off at the damage, as Kafka does. Right where another replica has what is lost."""
+    """Truncate it at the damage, as Kafka does. Safe if another replica has the lost records."""
 
 
 class Damage(NamedTuple):
-    """The first place in a file where no intact batch is."""
+    """The first position in a file without an intact batch."""
 
     position: int
     offset: int
-    """The offset that was to come there."""
+    """The offset that was expected there."""
     size: int
     """The bytes from there to the end of the file."""
     reason: str
     intact_behind: int | None
-    """The position of a batch there or further on whose checksum is right."""
+    """The position of an intact batch there or later, if there is one."""
 
 
 def find_damage(records: FileRecords, base_offset: int) -> Damage | None:
-    """Looks at every batch of a file, as recovery does; None if they are all intact."""
+    """Checks every batch of a file, as recovery does; returns None if all are intact."""
     position, offset = 0, base_offset
     reason = "the file ends in the middle of a batch"
     try:
         for at, batch in records.loaded_batches():
             batch.ensure_valid()
             if not offset <= batch.base_offset <= batch.last_offset:
-                # Offsets are outside the checksum. Either this one or one before it is wrong; but here is a batch.
+                # The checksum does not cover the base offset. It is wrong here or in an earlier batch.
                 reason = f"the batch has offsets {batch.base_offset} to {batch.last_offset}"
                 return Damage(at, offset, records.size_in_bytes - at, reason, at)
             position, offset = at + batch.size_in_bytes, batch.next_offset
@@ -73,10 +71,10 @@ def find_damage(records: FileRecords, base_offset: int) -> Damage | None:
 
 
 def _find_intact_batch(records: FileRecords, start: int, offset: int, base_offset: int) -> int | None:
-    """The first place that an intact batch begins at, with an offset that may come here.
+    """Finds the first intact batch with a plausible offset.
 
-    The length in a damaged header says nothing, so every place is tried where the magic number is in its place. (That
-    is one in 256, and a glance at offset and length rules nearly all of them out.)
+    The length in a damaged header is unreliable, so every position with the right magic byte is tried. (That is one in
+    256, and a check of offset and length excludes nearly all of them.)
     """
     end = records.size_in_bytes
     position = start
@@ -96,10 +94,10 @@ def _find_intact_batch(records: FileRecords, start: int, offset: int, base_offse
 
 
 def _is_intact(records: FileRecords, position: int) -> bool:
-    """Whether a batch with a right checksum begins here, and is followed by another one or by the end.
+    """Whether a batch with a correct checksum begins here, followed by another batch or the end of the file.
 
-    The latter, because a record may have a whole batch in it: somebody keeps what they fetched. But behind such a one
-    the rest of the record follows.
+    A record's value may contain a whole batch, if a producer stores fetched bytes. But such a batch is followed by the
+    rest of the record.
     """
     size = _plausible_size(records, position)
     if size is None or size > records.size_in_bytes - position:
@@ -112,7 +110,7 @@ def _is_intact(records: FileRecords, position: int) -> bool:
 
 
 def _plausible_size(records: FileRecords, position: int) -> int | None:
-    """The size of the batch that seems to begin here; None if no batch can begin so."""
+    """Returns the size of the batch that seems to begin here; None if no batch can begin here."""
     head = records.read_bytes(position, MAGIC_OFFSET + 1)
     size = int.from_bytes(head[LENGTH_OFFSET:LOG_OVERHEAD], signed=True) + LOG_OVERHEAD
     return size if size >= HEADER_SIZE and head[MAGIC_OFFSET] == MAGIC else None

@@ -1,4 +1,4 @@
-"""Making the files of segments, deleting them, and exchanging some for others, so that a crash does no harm."""
+"""Creates, deletes and replaces the files of segments in a crash-safe way."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ logger = logging.getLogger(__name__)
 class SegmentFiles:
     """The files of one log's segments.
 
-    **Exchanging segments**, as compaction does, is to put new segments into the place of old ones. There is no way to
-    rename several files at once, so it is done in an order from which a start after a crash can see how far it got::
+    **Replacing segments.** Compaction replaces old segments with new ones. Several files cannot be renamed atomically,
+    so the renames follow an order from which a start after a crash can tell how far they got::
 
-        .cleaned   the new segments are being written                 crash: they are removed
-        .swap      renamed so, from the highest offset down            crash with a .cleaned left: both are removed
-        .deleted   now the old ones are renamed so                     crash: the .swap files replace what they cover
-                   the .swap files get their names                     crash: as before
+        .cleaned   the new segments are being written                  crash: they are removed
+        .swap      the new ones are renamed, highest offset first      crash with a .cleaned left: both are removed
+        .deleted   the old ones are renamed                            crash: the .swap files replace what they cover
+                   the .swap files lose the suffix                     crash: as before
 
-    The step in the middle is the decision: from the moment when no ``.cleaned`` file is left, the new segments count.
+    The new segments count from the moment when no ``.cleaned`` file is left.
     """
 
     def __init__(self, partition: TopicPartition, context: LogContext, guard: LogDirGuard) -> None:
@@ -40,12 +40,12 @@ class SegmentFiles:
         self._context = context
         self._guard = guard
         self._lock = threading.Lock()
-        """Guards `_doomed`. Nothing else is locked inside it."""
+        """Guards `_doomed`. No other lock is taken inside it."""
         self._doomed: set[LogSegment] = set()
-        """Segments whose files are going to be deleted, and move with the directory until then."""
+        """Segments whose files are waiting to be deleted; until then they move with the directory."""
 
     def new_segment(self, directory: Path, base_offset: int, config: LogConfig, suffix: str = "") -> LogSegment:
-        """Opens the files of a segment that is going to be written to, or makes them."""
+        """Opens or creates the files of a segment for writing."""
         return LogSegment(
             base_offset,
             directory,
@@ -57,14 +57,14 @@ class SegmentFiles:
         )
 
     def new_cleaned_segment(self, directory: Path, base_offset: int, config: LogConfig) -> LogSegment:
-        """A new segment that is meant to replace others, in files with a suffix that makes them nobody's."""
+        """Creates a segment that will replace others. Its ``.cleaned`` files are not yet part of the log."""
         LogSegment.delete_files(directory, base_offset, CLEANED_FILE_SUFFIX)
         return self.new_segment(directory, base_offset, config, CLEANED_FILE_SUFFIX)
 
     # Deleting
 
     def delete(self, segments: Iterable[LogSegment], config: LogConfig, *, asynchronous: bool = True) -> None:
-        """Renames the files of segments, one after the other, and deletes them: now or when the delay has passed."""
+        """Renames the files of segments to ``.deleted`` and deletes them, now or after ``file.delete.delay.ms``."""
         doomed = list(segments)
         for segment in doomed:
             if not segment.has_suffix(DELETED_FILE_SUFFIX):
@@ -87,12 +87,12 @@ class SegmentFiles:
                     self._doomed.discard(segment)
 
     def update_parent_dir(self, directory: Path) -> None:
-        """The log's directory was renamed, and the files that wait for their end with it."""
+        """Updates the paths of segments that wait for deletion after the log's directory was renamed."""
         with self._lock:
             for segment in self._doomed:
                 segment.update_parent_dir(directory)
 
-    # Exchanging
+    # Replacing
 
     def replace(
         self,
@@ -102,12 +102,12 @@ class SegmentFiles:
         directory: Path,
         config: LogConfig,
     ) -> list[LogSegment]:
-        """Puts segments with the suffix ``.cleaned`` into the place of others; see the class.
+        """Replaces segments with ones that have the suffix ``.cleaned``; see the class.
 
-        Returns those of the old ones that have no successor with the same base offset.
+        Returns the old segments without a successor at the same base offset.
         """
         new = sorted(new_segments, key=lambda segment: segment.base_offset)
-        # Some may have gone since they were looked at: deleted for their age.
+        # Retention may have deleted some of them in the meantime.
         old = sorted(
             (segment for segment in old_segments if existing.get(segment.base_offset) is segment),
             key=lambda segment: segment.base_offset,
@@ -126,9 +126,9 @@ class SegmentFiles:
     def split_overflowed(
         self, segment: LogSegment, existing: LogSegments, directory: Path, config: LogConfig
     ) -> list[LogSegment]:
-        """Replaces a segment whose offsets reach further than its indexes can say by several that do not.
+        """Splits a segment whose relative offsets exceed the range of its indexes; returns the new segments.
 
-        Kafka before 1.1 could make such segments, when it compacted. Returns the new ones.
+        Compaction in Kafka before 1.1 could create such segments.
         """
         logger.info("%s: splitting %r, whose offsets reach too far", self._partition, segment)
         parts: list[LogSegment] = []

@@ -1,12 +1,12 @@
-"""What can go wrong with the files of a log, and who has to do something about it.
+"""Errors of log files, and how each one is handled.
 
 - **The disk failed**: `KafkaStorageError`, raised from the `OSError`, with the path in its message. The log directory
-  has to go offline; `is_disk_failure` tells this from the next.
-- **There is no file descriptor to be had**: a `KafkaStorageError`, too, and `is_descriptor_shortage`. Nothing is wrong
-  with the disk. Whoever asked asks again.
-- **The file is not open any more**: `FileClosedError`. A reader was overtaken by the deletion of a segment; nothing is
-  wrong with the disk, and the client asks again.
-- **An index is damaged**: `CorruptIndexError`. Everything in an index can be found out from the log again.
+  goes offline; `is_disk_failure` distinguishes this from the next case.
+- **No file descriptor is available**: also a `KafkaStorageError`, with `is_descriptor_shortage`. The disk is fine, and
+  the caller retries.
+- **The file is closed**: `FileClosedError`. A segment was deleted while it was being read. The disk is fine, and the
+  client retries.
+- **An index is corrupt**: `CorruptIndexError`. The index can be rebuilt from the log.
 - **An offset does not fit into a segment**: `IndexOffsetOverflowError`, `LogSegmentOffsetOverflowError`.
 """
 
@@ -25,15 +25,15 @@ class FileClosedError(KafkaStorageError):
 
 
 class CorruptIndexError(BarnabasError):
-    """An index file that cannot be right: it has to be rebuilt from the log."""
+    """A corrupt index file, which has to be rebuilt from the log."""
 
 
 class IndexOffsetOverflowError(BarnabasError):
-    """An offset further from the base offset of an index than 31 bits can say."""
+    """An offset whose distance from an index's base offset exceeds 31 bits."""
 
 
 class LogSegmentOffsetOverflowError(BarnabasError):
-    """An offset further from the base offset of a segment than its indexes can say."""
+    """An offset whose distance from a segment's base offset exceeds the range of its indexes."""
 
     def __init__(self, path: Path, base_offset: int, offset: int) -> None:
         super().__init__(f"{path}: offset {offset} cannot be stored relative to the base offset {base_offset}")
@@ -43,14 +43,14 @@ class LogSegmentOffsetOverflowError(BarnabasError):
 
 
 def storage_error(action: str, path: os.PathLike[str], error: OSError) -> KafkaStorageError:
-    """The error to raise when the operating system said `error` to an attempt to `action` a file."""
+    """Creates the error to raise when `action` on a file failed with `error`."""
     return KafkaStorageError(f"cannot {action} {os.fspath(path)}: {error.strerror or error}")
 
 
 def is_disk_failure(error: BaseException) -> bool:
-    """Whether `error` means that the log directory is not to be trusted any more.
+    """Whether `error` means that the log directory has failed.
 
-    To be out of file descriptors is bad, but not the disk's fault, and may pass: see `is_descriptor_shortage`.
+    A lack of file descriptors is not a disk failure and may be temporary: see `is_descriptor_shortage`.
     """
     if isinstance(error, FileClosedError) or not isinstance(error, (KafkaStorageError, OSError)):
         return False
@@ -58,7 +58,7 @@ def is_disk_failure(error: BaseException) -> bool:
 
 
 def is_descriptor_shortage(error: BaseException) -> bool:
-    """Whether a file could not be opened because the process, or the machine, has too many open."""
+    """Whether a file could not be opened because the process or the machine has too many open files."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and cause.errno in {errno.EMFILE, errno.ENFILE}
 

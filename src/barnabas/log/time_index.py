@@ -1,4 +1,4 @@
-"""The ``.timeindex`` file: from timestamps to offsets."""
+"""The ``.timeindex`` file: maps timestamps to offsets."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ class TimestampOffset(NamedTuple):
 
 
 class TimeIndex(AbstractIndex):
-    """Where in a segment to begin to look for records of a time.
+    """Maps a timestamp to the offset where the search for it begins.
 
-    An entry is a timestamp of eight bytes and a relative offset of four. It is made together with one of the offset
-    index, and says: **the largest timestamp up to here is T, and the batch that ends with offset O has it.** So what is
-    later than T comes behind O. Producers' clocks disagree, and timestamps in a log go up and down; the largest so far
-    only goes up, and an entry is left out when it has not::
+    An entry is a timestamp of eight bytes and a relative offset of four. It is added together with an entry of the
+    offset index, and says: **the largest timestamp up to here is T, and the batch that ends with offset O has it.** So
+    records later than T come after O. Producers' clocks disagree, so timestamps in a log go up and down. The largest so
+    far only goes up; no entry is added while it stays the same::
 
         batch     0..9     10..19    20..29    30..39
         largest   1000     1500      1200      1800
         entry            (1500, 19)   none   (1800, 39)
 
-        lookup(1600) is (1500, 19): all before that is 1500 or earlier
+        lookup(1600) is (1500, 19): all records up to 19 have timestamps of at most 1500
 
-    The last entry tells how old the segment's newest record is, which decides when the segment is deleted. So that it
-    is true, one slot is kept back until the segment is not written to any more: full means that one slot is left.
+    The last entry has the timestamp of the segment's newest record, which decides when the segment is deleted. To
+    guarantee that entry, one slot is reserved until the segment becomes inactive: "full" means that one slot is left.
     """
 
     layout: ClassVar[struct.Struct] = struct.Struct(">qi")
     kept_back: ClassVar[int] = 1
 
     last_entry: TimestampOffset
-    """Timestamp -1 and the base offset, if there are no entries. Always one whole pair: read without the lock."""
+    """Timestamp -1 and the base offset if there are no entries. Replaced as a whole, so it is read without the lock."""
 
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
-        """Adds an entry if the timestamp is larger than the last one; it cannot be smaller, and neither can the offset.
+        """Adds an entry if the timestamp is larger than the last one. Neither timestamp nor offset may be smaller.
 
-        `skip_full_check` is for the entry that closes the index.
+        `skip_full_check` is for the final entry, which uses the reserved slot.
         """
         last = self.last_entry
         if not skip_full_check and self.is_full:
@@ -63,7 +63,7 @@ class TimeIndex(AbstractIndex):
                     self._write_out_and_cool_down()
 
     def lookup(self, target: int) -> TimestampOffset:
-        """The last entry for a timestamp that is the target or earlier; before the first, -1 and the base offset."""
+        """Returns the last entry whose timestamp is at most the target; without one, -1 and the base offset."""
         last = self.last_entry
         if target >= last.timestamp:
             return last
@@ -76,7 +76,7 @@ class TimeIndex(AbstractIndex):
             return self._parse(slot)
 
     def truncate_to(self, offset: int) -> None:
-        """Forgets the entries for this offset and all behind it."""
+        """Removes the entries for this offset and all later ones."""
         with self._file_lock, self._lock:
             self._truncate_to_entries(self._count_below(VALUE, offset - self.base_offset))
 
@@ -89,7 +89,7 @@ class TimeIndex(AbstractIndex):
             first, last = self._parse(0), self._parse(self._entries - 1)
             if last.offset < self.base_offset:
                 raise CorruptIndexError(f"{self.path}: {last} is before the base offset {self.base_offset}")
-            # A sparse file of Kafka's, as a crash leaves it, ends in zeros.
+            # A crash leaves Kafka's sparse index files with trailing zeros.
             if self._entries > 1 and not (first.timestamp < last.timestamp and first.offset <= last.offset):
                 raise CorruptIndexError(f"{self.path}: the last entry, {last}, is not behind the first, {first}")
 

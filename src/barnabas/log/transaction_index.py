@@ -14,7 +14,7 @@ from barnabas.protocol.internal.storage import AbortedTxn
 
 CURRENT_VERSION: Final = 0
 ENTRY: Final = struct.Struct(">hqqqq")
-"""A version, and the fields of `AbortedTxn`: producer id, first offset, last offset, last stable offset."""
+"""The version, and the fields of `AbortedTxn`: producer id, first offset, last offset, last stable offset."""
 _LAST_OFFSET: Final = 3
 _READ_ENTRIES: Final = 512
 
@@ -26,15 +26,15 @@ class TxnIndexSearchResult(NamedTuple):
 
 
 class TransactionIndex:
-    """Which transactions were aborted, for consumers that are not to see them.
+    """Lists the aborted transactions of a segment, for read-committed consumers.
 
-    What an aborted transaction wrote stays in the log; a read-committed consumer is told, with each fetch, which
-    transactions in its range to leave out. The index has an entry for every abort *marker* of the segment, in their
-    order. The transaction may have begun segments earlier, so a search begins with the segment of the fetch offset and
-    goes on through later ones until it is known that nothing further can reach back into the range.
+    The records of an aborted transaction stay in the log. Each fetch response tells a read-committed consumer which
+    transactions in its range to skip. The index has one entry for every abort *marker* of the segment, in log order.
+    The transaction may have begun segments earlier, so a search begins with the segment of the fetch offset and
+    continues through later ones until no further marker can reach back into the range.
 
-    That is what the **last stable offset** of an entry is for: all offsets before it belonged to finished transactions
-    when the marker was written, so no marker behind it aborts a transaction that began before it::
+    The **last stable offset** of an entry ends the search: all offsets before it belonged to finished transactions when
+    the marker was written, so no later marker aborts a transaction that began before it::
 
         offset    10      11      12      13       14       15
                   p1: a   p2: b   p1: c   p1 ABORT p2: d    p2 ABORT
@@ -42,13 +42,13 @@ class TransactionIndex:
         entries   (p1, first 10, last 13, stable 11): p2, from 11 on, was open
                   (p2, first 11, last 15, stable 16)
 
-        fetch 10..11, upper bound 11: the first entry is enough, as 11 is stable
+        fetch 10..11, upper bound 11: the first entry is enough, because its last stable offset is 11
         fetch 10..12, upper bound 13: both entries
 
-    Unlike the other indexes it is small, seldom needed, and not a matter of speed alone: it is a plain file, made with
-    the first entry. An entry has 34 bytes.
+    Unlike the other indexes it is small, seldom needed, and required for correctness, not only for speed. It is a plain
+    file, created with the first entry. An entry has 34 bytes.
 
-    One thread at a time appends or truncates; any number search.
+    One thread at a time may append or truncate; any number may search.
     """
 
     __slots__ = ("_closed", "_handle", "_last_offset", "_size", "_unsynced", "path", "start_offset")
@@ -58,7 +58,7 @@ class TransactionIndex:
         self.path = path
         self._handle: FileHandle | None = None
         self._last_offset: int | None = None
-        """Of the last entry, once it is known."""
+        """The last offset of the last entry; None until it is read."""
         self._closed = False
         with disk_access("open", path):
             try:
@@ -76,7 +76,7 @@ class TransactionIndex:
         return self.entries == 0
 
     def append(self, aborted: AbortedTxn) -> None:
-        """Adds a transaction, whose marker must be behind all others."""
+        """Adds a transaction, whose marker must come after all others."""
         last = self._load_last_offset()
         if last is not None and aborted.last_offset <= last:
             raise ValueError(
@@ -90,7 +90,7 @@ class TransactionIndex:
             aborted.last_offset,
             aborted.last_stable_offset,
         )
-        # Over what a crash may have left of half an entry.
+        # Overwrites a partial entry that a crash may have left.
         position = self.entries * ENTRY.size
         with disk_access("append to", self.path):
             write_fully(self._open(), (data,), position)
@@ -102,7 +102,7 @@ class TransactionIndex:
         return [txn for _, txn in self._iterate()]
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnIndexSearchResult:
-        """The transactions that overlap the offsets from `fetch_offset` up to, without it, `upper_bound_offset`."""
+        """Returns the transactions that overlap the offsets from `fetch_offset` to `upper_bound_offset` (exclusive)."""
         found: list[AbortedTxn] = []
         for _, txn in self._iterate(self._first_ending_at(fetch_offset)):
             if txn.first_offset < upper_bound_offset:
@@ -112,18 +112,18 @@ class TransactionIndex:
         return TxnIndexSearchResult(found, False)
 
     def truncate_to(self, offset: int) -> None:
-        """Forgets the transactions whose marker is at this offset or behind it."""
+        """Removes the transactions whose marker is at this offset or later."""
         keep = self._first_ending_at(offset)
         if keep < self.entries:
             self._truncate(keep)
 
     def reset(self) -> None:
-        """Forgets all transactions."""
+        """Removes all transactions."""
         if self._size:
             self._truncate(0)
 
     def sanity_check(self) -> None:
-        """Raises `CorruptIndexError` for an index that is obviously wrong."""
+        """Raises `CorruptIndexError` if the index is obviously corrupt."""
         if self._size % ENTRY.size:
             raise CorruptIndexError(f"{self.path} has {self._size} bytes, no multiple of {ENTRY.size}")
         last = self.start_offset - 1
@@ -138,14 +138,14 @@ class TransactionIndex:
     # The file
 
     def flush(self) -> None:
-        """Returns when all entries are on the disk."""
+        """Forces all entries to disk."""
         if self._unsynced:
             with disk_access("flush", self.path):
                 sync_data(self._open())
             self._unsynced = False
 
     def rename(self, path: Path) -> None:
-        """Renames the file, if there is one yet."""
+        """Renames the file, if it exists."""
         with disk_access("rename", self.path):
             try:
                 self.path.replace(path)
@@ -155,7 +155,7 @@ class TransactionIndex:
         self.path = path
 
     def update_parent_dir(self, directory: Path) -> None:
-        """Takes note that the directory was renamed."""
+        """Updates the path after the directory was renamed."""
         self.path = directory / self.path.name
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class TransactionIndex:
         self._closed = True
 
     def delete_if_exists(self) -> bool:
-        """Removes the file; returns whether it was there."""
+        """Deletes the file; returns whether it existed."""
         self.close()
         with disk_access("delete", self.path):
             try:
@@ -172,7 +172,7 @@ class TransactionIndex:
                 return False
         return True
 
-    # How it works
+    # Implementation
 
     def _open(self) -> FileHandle:
         handle = self._handle
@@ -187,7 +187,7 @@ class TransactionIndex:
             data = read_fully(self._open(), count * ENTRY.size, slot * ENTRY.size)
         if len(data) < count * ENTRY.size and slot + count <= self.entries:
             raise CorruptIndexError(f"{self.path} ends before its entry {slot + len(data) // ENTRY.size}")
-        # If it is too short, the index was truncated just now, and the reader is content with what there is.
+        # Shorter data means that the index was truncated concurrently: the reader uses the remaining entries.
         return data[: len(data) - len(data) % ENTRY.size]
 
     def _iterate(self, slot: int = 0) -> Iterator[tuple[int, AbortedTxn]]:
@@ -208,7 +208,7 @@ class TransactionIndex:
                 slot += 1
 
     def _first_ending_at(self, offset: int) -> int:
-        """The first slot whose transaction ends at this offset or behind it."""
+        """Returns the first slot whose transaction ends at this offset or later."""
         low, high = 0, self.entries
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Transactions as a partition sees them: from the first record of one to its marker."""
+"""A transaction within one partition, from its first record to its marker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.log.log_offset_metadata import LogOffsetMetadata
 
 
 class TxnMetadata:
-    """A transaction that has records in this partition, and whose marker is not there yet or not replicated yet."""
+    """A transaction with records in this partition whose marker is not yet written or not yet replicated."""
 
     __slots__ = ("first_offset", "last_offset", "producer_id")
 
@@ -16,7 +16,7 @@ class TxnMetadata:
         self.producer_id = producer_id
         self.first_offset = first_offset
         self.last_offset = last_offset
-        """The offset of the marker, once there is one."""
+        """The offset of the marker; None until it is written."""
 
     def __repr__(self) -> str:
         return (
@@ -26,7 +26,7 @@ class TxnMetadata:
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction whose marker is being appended: what the transaction index is written from, if it was aborted."""
+    """A transaction whose marker is being appended; if aborted, it becomes an entry of the transaction index."""
 
     producer_id: int
     first_offset: int

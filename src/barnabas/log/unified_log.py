@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DELETE_UP_TO_HIGH_WATERMARK: Final = -1
-"""The offset of a DeleteRecords request that means: everything that can be."""
+"""The offset in a DeleteRecords request that stands for the high watermark."""
 
 
 class LogStartOffsetIncrementReason(Enum):
-    """Why the first records of a log are gone."""
+    """Why the log start offset moved forward."""
 
     LEADER_OFFSET_INCREMENTED = "the leader's log starts there"
     SEGMENT_DELETION = "segments were deleted"
@@ -52,7 +52,7 @@ class LogStartOffsetIncrementReason(Enum):
 
 
 class UnifiedLog(LogReader):
-    """The log of one partition: records in the order of their offsets, in a directory of their own.
+    """The log of one partition: records ordered by offset, in their own directory.
 
     >>> log = UnifiedLog.open(Path("data/orders-0"), config, context)  # doctest: +SKIP
     >>> log.append_as_leader(batch, leader_epoch=0).first_offset  # doctest: +SKIP
@@ -61,10 +61,9 @@ class UnifiedLog(LogReader):
     >>> log.read(0, 1 << 20, FetchIsolation.HIGH_WATERMARK, min_one_message=True).records  # doctest: +SKIP
     FileRegion(fd=7, position=0, count=1042)
 
-    It has its files (`LocalLog`), the offsets that say what may be seen (`LogWatermarks`), its producers
-    (`LogProducers`) and leader epochs (`LeaderEpochFileCache`), and keeps them in step, under one lock. How it grows is
-    told in `LogWriter`, how it is read in `LogReader`; this is the rest: opening it, forgetting its beginning, cutting
-    off its end, moving it, and deleting it.
+    The log owns its files (`LocalLog`), the offsets that limit reads (`LogWatermarks`), its producers (`LogProducers`)
+    and its leader epochs (`LeaderEpochFileCache`), and keeps them consistent under one lock. `LogWriter` implements
+    appends, `LogReader` reads. This class opens, truncates at either end, moves and deletes the log.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class UnifiedLog(LogReader):
         context: LogContext,
         topic_id: Uuid | None = None,
     ) -> None:
-        """Made of parts that fit each other: see `open`."""
+        """Takes parts that belong to the same log: see `open`."""
         super().__init__(log_start_offset, local_log, producer_state, leader_epochs, context)
         self.topic_id: Uuid | None = None
         if self._partition_metadata.exists():
@@ -97,9 +96,9 @@ class UnifiedLog(LogReader):
         had_clean_shutdown: bool = True,
         damage_policy: DamagePolicy = DamagePolicy.OFFLINE,
     ) -> Self:
-        """Opens the log in a directory, which is made if it is not there; see `LogLoader` for what that takes.
+        """Opens the log in a directory, which is created if it does not exist; see `LogLoader` for the steps.
 
-        The directory is named after the partition. The two offsets come from the checkpoints of its parent.
+        The directory is named after the partition. The two offsets come from the checkpoints in its parent directory.
         """
         partition = parse_topic_partition_name(directory)
         if not directory.exists():
@@ -144,7 +143,7 @@ class UnifiedLog(LogReader):
             local_log.close_handlers()
             raise
 
-    # What it is
+    # Properties
 
     @property
     def directory(self) -> Path:
@@ -152,17 +151,17 @@ class UnifiedLog(LogReader):
 
     @property
     def parent_dir(self) -> Path:
-        """The log directory that this log is in, one of the broker's."""
+        """The broker's log directory that contains this log."""
         return self._local_log.parent_dir
 
     @property
     def is_future(self) -> bool:
-        """Whether this is a copy that is going to replace a log in another log directory."""
+        """Whether this is a copy that will replace a log in another log directory."""
         return is_future_dir(self._local_log.directory)
 
     @property
     def size(self) -> int:
-        """The bytes of its records."""
+        """The size of all records in bytes."""
         return self._local_log.segments.size_in_bytes
 
     @property
@@ -182,11 +181,11 @@ class UnifiedLog(LogReader):
         return self._local_log.last_flush_time
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
-        """Says which topic this is the log of; `InconsistentTopicIdError` if it is another one's."""
+        """Sets the topic id of this log; `InconsistentTopicIdError` if it already has a different one."""
         if self.topic_id is None:
             self.topic_id = topic_id
             self._partition_metadata.record(topic_id)
-            self.pace.paces.attend()  # until it is written, an append writes and syncs it: see `syncs_with`
+            self.pace.paces.attend()  # until the id is written, an append writes and syncs it: see `syncs_with`
             self._context.scheduler.schedule("flush-metadata-file", self._flush_partition_metadata)
         elif self.topic_id != topic_id:
             raise InconsistentTopicIdError(
@@ -206,10 +205,10 @@ class UnifiedLog(LogReader):
         finally:
             self.pace.paces.relax()
 
-    # Forgetting the beginning
+    # Deleting from the start
 
     def delete_records(self, offset: int) -> int:
-        """Has the log start at an offset, -1 for the high watermark, if it starts before; returns where it starts."""
+        """Raises the log start offset to `offset` (-1: the high watermark) and returns it; never lowers it."""
         if self.config.compact and not self.config.delete:
             raise PolicyViolationError(f"Records of {self.topic_partition} cannot be deleted: the topic is compacted")
         if offset == DELETE_UP_TO_HIGH_WATERMARK:
@@ -220,10 +219,10 @@ class UnifiedLog(LogReader):
         return self.log_start_offset
 
     def maybe_increment_log_start_offset(self, offset: int, reason: LogStartOffsetIncrementReason) -> bool:
-        """Has the log start at an offset; whether that is later than it did. The records stay on disk for a while.
+        """Raises the log start offset; returns whether it changed. The records stay on disk for a while.
 
-        `OffsetOutOfRangeError` behind the high watermark. The offset gets into a checkpoint within a minute; if the
-        broker is killed before, records at the beginning come back.
+        `OffsetOutOfRangeError` if the offset is above the high watermark. The offset is checkpointed within a minute.
+        If the broker is killed before that, the deleted records reappear.
         """
         with self._lock, self._local_log.guard.watch(f"moving the start of {self.topic_partition}"):
             self._local_log.check_open()
@@ -242,7 +241,7 @@ class UnifiedLog(LogReader):
             return True
 
     def delete_old_segments(self) -> int:
-        """Deletes segments as the configuration says (see `barnabas.log.retention`); returns how many."""
+        """Deletes segments according to the retention configs (see `barnabas.log.retention`); returns how many."""
         from barnabas.log.retention import before_offset, beyond_size, older_than
 
         config = self.config
@@ -278,28 +277,28 @@ class UnifiedLog(LogReader):
         return len(doomed)
 
     def replace_segments(self, new_segments: Iterable[LogSegment], old_segments: Iterable[LogSegment]) -> None:
-        """Puts segments that compaction has made, under the suffix for that, in the place of others."""
+        """Replaces segments with ones that compaction wrote under the ``.cleaned`` suffix."""
         with self._lock, self._local_log.guard.watch(f"replacing segments of {self.topic_partition}"):
             self._local_log.check_open()
             gone = self._local_log.replace_segments(new_segments, old_segments)
             self.producers.delete_snapshots(gone, self.config)
 
     def new_cleaned_segment(self, base_offset: int) -> LogSegment:
-        """A segment for compaction to write into."""
+        """Creates a segment for compaction to write to."""
         return self._local_log.new_cleaned_segment(base_offset)
 
     def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
-        """Puts several segments in the place of one whose offsets reach further than its indexes can say."""
+        """Splits a segment whose relative offsets exceed the range of its indexes into several segments."""
         with self._lock, self._local_log.guard.watch(f"splitting a segment of {self.topic_partition}"):
             self._local_log.check_open()
             return self._local_log.split_overflowed_segment(segment)
 
-    # Cutting off the end
+    # Truncation
 
     def truncate_to(self, offset: int) -> bool:
-        """Removes this offset and all behind it, in whole batches; whether there was anything.
+        """Removes all batches from `offset` on; returns whether there were any.
 
-        A follower does that with what its leader does not have.
+        A follower truncates the records that its leader does not have.
         """
         if offset < 0:
             raise ValueError(f"{self.topic_partition} cannot be truncated to offset {offset}")
@@ -307,7 +306,7 @@ class UnifiedLog(LogReader):
         with self._lock, local_log.guard.watch(f"truncating {self.topic_partition}"):
             local_log.check_open()
             if offset >= local_log.log_end_offset:
-                # There may be an epoch that began and wrote nothing: another leader's may be in its place.
+                # Drop an epoch that began without records: another leader's epoch may replace it.
                 self.leader_epochs.truncate_from_end(local_log.log_end_offset)
                 return False
             logger.info("%s: truncating to offset %d", self.topic_partition, offset)
@@ -325,7 +324,7 @@ class UnifiedLog(LogReader):
             return True
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Removes everything; the next record gets this offset."""
+        """Removes all records; the next record gets this offset."""
         local_log = self._local_log
         with self._lock, local_log.guard.watch(f"emptying {self.topic_partition}"):
             logger.info("%s: removing everything, to go on at offset %d", self.topic_partition, offset)
@@ -334,10 +333,10 @@ class UnifiedLog(LogReader):
             self._producer_state.truncate_fully_and_start_at(offset)
             self._watermarks.truncated(offset if log_start_offset is None else log_start_offset, fully=True)
 
-    # Moving house, and the end
+    # Renaming, closing and deleting
 
     def rename_dir(self, name: str) -> None:
-        """Gives the directory another name. Those who read notice nothing."""
+        """Renames the directory. Readers are not affected."""
         local_log = self._local_log
         with self._lock, local_log.guard.watch(f"renaming the directory of {self.topic_partition}"):
             self._partition_metadata.maybe_flush()
@@ -350,7 +349,7 @@ class UnifiedLog(LogReader):
                 self._partition_metadata = PartitionMetadataFile.in_directory(directory)
 
     def close(self) -> None:
-        """Writes down what a start would otherwise have to find out, and closes all files."""
+        """Writes the state that the next start would otherwise have to rebuild, and closes all files."""
         with self._lock, self._local_log.guard.watch(f"closing {self.topic_partition}"):
             self._local_log.check_open()
             self._watermarks.listener = no_listener
@@ -360,13 +359,13 @@ class UnifiedLog(LogReader):
             self._local_log.close()
 
     def close_handlers(self) -> None:
-        """Lets go of all files without writing anything, as when their disk has failed."""
+        """Closes all files without writing anything, for use after a disk failure."""
         with self._lock:
             self._watermarks.listener = no_listener
             self._local_log.close_handlers()
 
     def delete(self) -> None:
-        """Deletes the log with its directory, at once."""
+        """Deletes the log and its directory immediately."""
         local_log = self._local_log
         with self._lock, local_log.guard.watch(f"deleting the log of {self.topic_partition}"):
             self._watermarks.listener = no_listener

@@ -1,13 +1,13 @@
-"""Transaction verification: no record joins a transaction that the coordinator does not know of (KIP-890).
+"""Transaction verification: rejects records of transactions that the coordinator does not know (KIP-890).
 
-A transactional batch that arrives late, after its transaction has ended, would open a new one in this partition which
-nobody will ever end: a *hanging transaction*, and read-committed consumers stop there for good. So before the first
-batch of a transaction is appended, the leader asks the coordinator whether the transaction is going on and has this
-partition in it. While it waits for the answer, the end marker may come. The guard closes that gap::
+A transactional batch that arrives after its transaction has ended would open a new one in this partition that is never
+ended: a *hanging transaction*, which blocks read-committed consumers forever. So before the leader appends the first
+batch of a transaction, it asks the coordinator whether the transaction is ongoing and includes this partition. While
+the leader waits for the response, the end marker may arrive. The guard closes that gap::
 
-    guard = states.maybe_start_transaction_verification(...)    # remembered here and by the request
-    ... the coordinator says yes ...                            # meanwhile a marker may be written: it clears the guard
-    states.batch_missing_required_verification(batch, guard)    # is it still the same one?
+    guard = states.maybe_start_transaction_verification(...)    # stored here and in the request
+    ... the coordinator confirms ...                            # meanwhile a marker may be written: it clears the guard
+    states.batch_missing_required_verification(batch, guard)    # is it still the same guard?
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final
 
 
 class VerificationGuard:
-    """A token for one verification. Two are the same only if they are one object."""
+    """A token for one verification, compared by identity."""
 
     __slots__ = ()
 
     def verify(self, presented: VerificationGuard) -> bool:
-        """Whether an append that brings `presented` is the one that was verified under this guard."""
+        """Whether the append with the guard `presented` was verified under this guard."""
         return presented is self and self is not SENTINEL
 
     def __repr__(self) -> str:
@@ -29,18 +29,18 @@ class VerificationGuard:
 
 
 SENTINEL: Final = VerificationGuard()
-"""Stands for "no guard": nothing was verified, or nothing had to be. It never lets anything pass."""
+"""Stands for "no guard": nothing was verified, or nothing had to be. `verify` always fails with it."""
 
 
 class VerificationStateEntry:
-    """A verification that is going on for a producer.
+    """An ongoing verification for a producer.
 
-    It also keeps the lowest sequence number among the batches that wait. If a low batch has to be sent again because
-    its verification failed for the moment, a higher one must not get in before it: the low one would then be out of
-    order for ever. A higher epoch starts the count anew.
+    It also keeps the lowest sequence number of the waiting batches. If a batch has to be sent again after a temporary
+    verification failure, a batch with a higher sequence number must not be appended before it: the lower one would then
+    be out of order forever. A higher epoch resets the lowest sequence number.
 
-    Lives until the producer's next transactional batch or marker is appended, or until it is as old as idle producers
-    may get.
+    The entry lives until the producer's next transactional batch or marker is appended, or until it is as old as the
+    expiration time of idle producers.
     """
 
     __slots__ = ("epoch", "lowest_sequence", "supports_epoch_bump", "timestamp", "verification_guard")
@@ -51,7 +51,7 @@ class VerificationStateEntry:
         self.lowest_sequence = sequence
         self.epoch = epoch
         self.supports_epoch_bump = supports_epoch_bump
-        """Whether the client speaks transaction version 2, in which every transaction has an epoch of its own."""
+        """Whether the client uses transaction version 2, in which every transaction has its own epoch."""
 
     def maybe_update_lowest_sequence_and_epoch(self, sequence: int, epoch: int) -> None:
         if epoch > self.epoch:

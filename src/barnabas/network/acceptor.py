@@ -1,4 +1,4 @@
-"""Acceptors: one thread for each listener that takes connections in and passes them on."""
+"""Acceptors: one thread per listener that accepts connections and passes them to the processors."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ log = LimitedLogger(logging.getLogger(__name__))
 
 SELECT_MS = 500
 ACCEPTS_PER_TURN = 256
-"""How many connections are taken before the throttled ones and the shutdown flag get a look."""
+"""How many connections are accepted before throttled ones and the shutdown flag are checked."""
 _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""No descriptor or memory for one more connection. It stays in the backlog, and would be reported again at once."""
+"""No descriptor or memory for another connection. It stays in the backlog and would be reported again at once."""
 
 
 class Acceptor:
-    """Takes connections in, within the quotas, and deals them out to the processors one by one.
+    """Accepts connections within the quotas and distributes them to the processors round robin.
 
-    A connection that was accepted is never dropped: if a processor's queue is full the next one gets it, and if all
-    are, the acceptor waits for the last one. A connection over a *rate* is kept open and silent until its delay is
-    over and then closed; closing it at once would only make the client come back sooner.
+    An accepted connection is never dropped: if a processor's queue is full the next one gets it, and if all are full,
+    the acceptor waits for the last one. A connection over a *rate* is kept open and silent until its delay is over and
+    then closed; closing it at once would only make the client reconnect sooner.
 
-    Some file descriptors are kept back for the logs (`descriptor_ceiling`). A connection that gets one of these is not
-    served, and no more are accepted, until a lower one is free. What is connected is served as before.
+    Some file descriptors are reserved for the logs (`descriptor_ceiling`). A connection that gets one of these is not
+    served, and no more are accepted, until a lower one is free. Existing connections are served as before.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Acceptor:
         self._make_processor = make_processor
         self._blocked = blocked
         self._socket = self._open(endpoint)
-        # The port is known now, also where any free one was asked for.
+        # The port is known now, even if port 0 was configured.
         self.endpoint = Endpoint(
             endpoint.listener_name, endpoint.security_protocol, endpoint.host, self._socket.getsockname()[1]
         )
@@ -74,23 +74,23 @@ class Acceptor:
         self._poller.register(self._socket.fileno(), READ)
         self._poller.register(self._wake_reader.fileno(), READ)
         self._processors_lock = threading.Lock()
-        """Guards ``processors``. The acceptor holds it while it hands a connection over, so that none goes to a
-        processor that has been taken out."""
+        """Guards ``processors``. The acceptor holds it while it hands over a connection, so that no removed
+        processor gets one."""
         self.processors: list[Processor] = []
         self._next = 0
         self._throttled: list[tuple[int, int, socket.socket, str]] = []
-        """Sockets over their rate, the one to be closed first on top: (time to close, order, socket, address)."""
+        """Heap of sockets over their rate, the next one to close on top: (time to close, order, socket, address)."""
         self._order = 0
         self.accepted = 0
         self.refused = 0
         self._descriptor_ceiling = descriptor_ceiling(for_clients=config.for_clients)
         self._short_of_descriptors = False
-        """Whether the last attempt to accept failed for want of descriptors: so that it is logged once."""
+        """Whether the last accept failed for lack of descriptors; used to log this once."""
         self._waiting: tuple[socket.socket, tuple[Any, ...]] | None = None
-        """A connection that was accepted and waits, like those in the backlog, for descriptors."""
+        """An accepted connection that waits for descriptors, like those in the backlog."""
         self._should_run = True
         self._start_lock = threading.Lock()
-        """Makes start and shutdown exclude each other: a listener must not start after it was shut down."""
+        """Makes start and shutdown mutually exclusive: a listener must not start after its shutdown."""
         self._running = False
         self.started_future: Future[None] = Future()
         self.thread = threading.Thread(
@@ -111,7 +111,7 @@ class Acceptor:
         try:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if self._config.socket_receive_buffer_bytes >= 0:
-                # Before listen: accepted sockets inherit it, and the TCP window scale is agreed on with it.
+                # Before listen: accepted sockets inherit it, and it determines the TCP window scale.
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.socket_receive_buffer_bytes)
             opened.bind(address)
             opened.listen(self._config.socket_listen_backlog_size)
@@ -121,10 +121,10 @@ class Acceptor:
             raise OSError(error.errno, f"cannot open {endpoint}: {error.strerror}") from None
         return opened
 
-    # -- life
+    # -- lifecycle
 
     def add_processors(self, count: int) -> None:
-        """Makes processors, and starts them if the listener is running."""
+        """Creates processors, and starts them if the listener is running."""
         made = [self._make_processor(self.endpoint) for _ in range(count)]
         with self._start_lock:
             with self._processors_lock:
@@ -134,7 +134,7 @@ class Acceptor:
                     processor.start()
 
     def remove_processors(self, count: int) -> list[Processor]:
-        """Takes processors out and stops them; their connections end."""
+        """Removes processors and stops them, which closes their connections."""
         with self._processors_lock:
             removed = self.processors[-count:]
             del self.processors[-count:]
@@ -161,7 +161,7 @@ class Acceptor:
         log.info("Listening on %s", self.endpoint)
 
     def fail_to_start(self, error: BaseException) -> None:
-        """What has to be there before it may start will never be."""
+        """Fails the listener because a prerequisite failed."""
         with self._start_lock:
             self._fail(error)
 
@@ -172,7 +172,7 @@ class Acceptor:
     def begin_shutdown(self) -> None:
         with self._start_lock:
             self._should_run = False
-            # Whoever waits for a listener that has not started need not wait any longer.
+            # Releases callers that wait for a listener that has not started.
             self._fail(RuntimeError(f"{self.endpoint} was shut down before it was started"))
         with suppress(OSError):
             self._wake_writer.send(b"\0")
@@ -194,7 +194,7 @@ class Acceptor:
             while self._should_run:
                 try:
                     self.run_once(SELECT_MS)
-                except Exception:  # one bad connection never ends the acceptor
+                except Exception:  # one bad connection must not end the acceptor
                     log.exception("Error while accepting on %s", self.endpoint)
         finally:
             self._close_everything()
@@ -220,7 +220,7 @@ class Acceptor:
                 sock, peer = self._socket.accept()
             except BlockingIOError:
                 return
-            except ConnectionError as error:  # gone before it was accepted
+            except ConnectionError as error:  # closed before it was accepted
                 log.debug("A connection to %s ended before it was accepted: %s", self.endpoint, error)
                 continue
             except OSError as error:
@@ -245,7 +245,7 @@ class Acceptor:
             self._assign(sock, peer)
 
     def _admit_waiting(self) -> bool:
-        """Serves the connection that waits, if there is a descriptor for it; returns whether it did."""
+        """Serves the waiting connection if there is a descriptor for it; returns whether it did."""
         assert self._waiting is not None
         sock, peer = self._waiting
         try:
@@ -266,7 +266,7 @@ class Acceptor:
         self._pause()
 
     def _pause(self) -> None:
-        """Leaves the backlog alone for a while; a shutdown ends that."""
+        """Ignores the backlog for up to SELECT_MS; a shutdown ends the pause."""
         listening = self._socket.fileno()
         self._poller.unregister(listening)
         try:
@@ -275,7 +275,7 @@ class Acceptor:
             self._poller.register(listening, READ)
 
     def _admit(self, sock: socket.socket, peer: tuple[Any, ...]) -> bool:
-        """Counts the connection against the quotas, waiting for a place if it has to, and configures its socket."""
+        """Counts the connection against the quotas, waits for a slot if necessary, and configures its socket."""
         address = peer[0]
         listener = self.endpoint.listener_name
         try:
@@ -289,7 +289,7 @@ class Acceptor:
             log.debug("Delaying and then closing a connection: %s", error)
             self.refused += 1
             self._order += 1
-            # On the steady clock: a date that is set back an hour must not keep it open for an hour.
+            # Monotonic clock: a system clock set back by an hour must not keep the socket open for an hour.
             close_at = self._clock.hi_res_milliseconds() + error.throttle_time_ms
             heapq.heappush(self._throttled, (close_at, self._order, sock, address))
             return False
@@ -316,7 +316,7 @@ class Acceptor:
         return True
 
     def _assign(self, sock: socket.socket, peer: tuple[Any, ...]) -> None:
-        """Round robin; a full processor is skipped, and the last one is waited for."""
+        """Assigns a connection round robin: skips full processors and waits for the last one."""
         with self._processors_lock:
             for left in range(len(self.processors), 0, -1):
                 processor = self.processors[self._next % len(self.processors)]
@@ -346,7 +346,7 @@ class Acceptor:
 
     @property
     def throttled(self) -> int:
-        """Connections that are kept silent until they are closed."""
+        """Number of connections that are kept silent until they are closed."""
         return len(self._throttled)
 
     def __repr__(self) -> str:

@@ -1,20 +1,21 @@
-"""A channel: one connection, what has been read of its next request, what is being sent, and whether it may be read at
-all. A channel belongs to the thread of its selector, which is the only one to touch it.
+"""A channel: one connection, its partly read request, its current send and its mute state.
 
-**Receiving** is size-delimited, in two phases: four bytes of length, then that many bytes. The first phase reads
-ahead: one ``recv`` takes whatever has arrived, and a request that is complete in it is handed out as a view, with
-no further read and no copy. What follows it waits in ``ahead`` for the next call. A request that is *not*
-complete gets a buffer of its own, and the rest is read straight into that. When the memory pool is bounded there
-is no reading ahead: exactly the length is read, then exactly the payload, and only after the pool has granted it.
+A channel belongs to the thread of its selector; no other thread touches it.
 
-A large request is not looked at before a good part of it has arrived. Its buffer, new memory that the system has to
-find and to clear page by page, costs as much as the copy into it; so a client, who gets one large answer after the
-other, keeps the last few (``spares``) and receives into one that nobody has a view of any more, the last one first:
-the fewer of them take turns, the more of them is in the processor's cache. A server keeps none. But behind a large
-request it expects another one, and reads ahead into a buffer that has room for all of it: what has arrived by then
-is where it is to stay.
+**Receiving** is size-delimited, in two phases: four bytes of length, then that many bytes. The first phase reads ahead:
+one ``recv`` takes whatever has arrived, and a request that is complete in it is handed out as a view, with no further
+read and no copy. The bytes after it wait in ``ahead`` for the next call. A request that is *not* complete gets a buffer
+of its own, and the rest is read straight into that. With a bounded memory pool there is no reading ahead: exactly the
+length is read, then exactly the payload, and only after the pool has granted it.
 
-**Sending** is one :class:`NetworkSend` at a time.
+A large request is not examined before a good part of it has arrived. Its buffer is new memory, which the system must
+allocate and clear page by page; that costs as much as the copy into it. A client, which gets one large response after
+another, therefore keeps its last few buffers (``spares``) and receives into one that no view refers to. It takes the
+most recent one first: the fewer buffers alternate, the more of them stay in the processor's cache. A server keeps none.
+But after a large request it expects another one, and reads ahead into a buffer with room for all of it, so that the
+bytes that have arrived by then need not be moved.
+
+**Sending** handles one :class:`NetworkSend` at a time.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ KafkaChannel = reactor.KafkaChannel
 
 
 class Authenticator(Protocol):
-    """Runs on a fresh connection until it knows who is at the other end."""
+    """Authenticates the peer of a new connection."""
 
     @property
     def complete(self) -> bool: ...
 
     def authenticate(self, channel: KafkaChannel) -> None:
-        """Goes on as far as possible without waiting; :class:`AuthenticationError` ends the connection."""
+        """Continues as far as possible without waiting; :class:`AuthenticationError` ends the connection."""
         ...
 
     @property
@@ -42,7 +43,7 @@ class Authenticator(Protocol):
 
 
 class AnonymousAuthenticator:
-    """For listeners that ask for nothing."""
+    """Accepts every peer as anonymous, for listeners without authentication."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
-"""Channel factories: which transport and which authenticator a new connection gets.
+"""Channel factories: choose the transport and the authenticator of a new connection.
 
-A listener and a client have one each. `FACTORIES` has those of the security protocols that are supported.
+Each listener and each client has one. `FACTORIES` contains those of the supported security protocols.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def plaintext(channel_id: str, sock: socket.socket) -> tuple[TransportLayer, Aut
 
 
 FACTORIES: Final[Mapping[str, ChannelFactory]] = {"PLAINTEXT": plaintext}
-"""By the name of the security protocol."""
+"""Factories by the name of the security protocol."""
 
 
 def channel_factory_for(security_protocol: str) -> ChannelFactory:

@@ -1,20 +1,20 @@
-"""The network client: requests in, responses out, over connections that it makes and repairs by itself.
+"""The network client: sends requests and returns responses, over connections that it makes and repairs by itself.
 
-It is the same for every kind of client: the producer's sender, a consumer, a broker that talks to its controller. It
-belongs to one thread, which calls :meth:`NetworkClient.poll` again and again; only :meth:`NetworkClient.wakeup` and
+All kinds of clients use it: the producer's sender, a consumer, a broker that talks to its controller. It belongs to one
+thread, which calls :meth:`NetworkClient.poll` in a loop; only :meth:`NetworkClient.wakeup` and
 :meth:`NetworkClient.initiate_close` may be called from another.
 
 =========================== =====================================================================================
-who                         what for
+class                       responsibility
 =========================== =====================================================================================
-``NetworkClient``           what others call; when to wait, and for how long
+``NetworkClient``           the public interface; when to wait, and for how long
 ``RequestPipeline``         requests to bytes, events to responses; time-outs; the end of a connection
-``InFlightRequests``        which requests wait for an answer, in which order, and how many more may be sent
-``ClientConnections``       the channels, one for each node; what each node speaks
-``ClusterConnectionStates`` how far each connection has come, when to try again, until when it is throttled
-``MetadataUpdater``         which nodes there are; given by the owner of the client
-``SelectorMetrics``         how much goes to whom; given by its owner, if it has metrics
-``TelemetryHook``           what the client tells about itself; given by its owner, too
+``InFlightRequests``        which requests wait for a response, in which order, and how many more may be sent
+``ClientConnections``       the channels, one for each node; the API versions of each node
+``ClusterConnectionStates`` the state of each connection, when to try again, until when it is throttled
+``MetadataUpdater``         the nodes of the cluster; given by the owner of the client
+``SelectorMetrics``         traffic per node; given by the owner, if it has metrics
+``TelemetryHook``           client telemetry; given by the owner, too
 =========================== =====================================================================================
 """
 
@@ -69,11 +69,11 @@ class _Phase(Enum):
 
 
 _ACTIVE: Final = _Phase.ACTIVE
-"""Bound here: to look a member up in its class takes as long as a call, and this is asked for in every turn."""
+"""Bound here because every turn uses it: a member lookup in an enum class costs as much as a call."""
 
 
 class NetworkClient:
-    """Sends requests to nodes and collects the answers.
+    """Sends requests to nodes and collects the responses.
 
     >>> client = NetworkClient(Selector(), updater, NetworkClientConfig(client_id="example"))  # doctest: +SKIP
     >>> while not client.ready(node, clock.hi_res_milliseconds()):  # connects, and finds out what the node speaks
@@ -83,16 +83,16 @@ class NetworkClient:
     >>> client.poll(100, clock.hi_res_milliseconds())
     [ClientResponse(Metadata v13 1 from node 1: MetadataResponse(...))]
 
-    What holds for every request that :meth:`send` accepts: it ends as exactly one :class:`ClientResponse`, returned by
-    one ``poll`` and handed to its callback there; and the requests to one node end in the order in which they were
-    sent. A request ends without an answer when its connection is lost, when it has waited longer than its time-out
-    (then the connection is closed, and all other requests on it end as well, because answers come in order and the
-    missing one would hold up the rest), or when there is no version of it that the node has.
+    Every request that :meth:`send` accepts ends as exactly one :class:`ClientResponse`, which one ``poll`` returns and
+    passes to its callback. The requests to one node end in the order in which they were sent. A request ends without a
+    response when its connection is lost, when the node has no version of it, or when it times out. A time-out closes
+    the connection and ends all other requests on it, because responses come in order and the missing one would block
+    the rest.
 
-    Nothing that a node does makes ``poll`` raise. What was wrong is in :meth:`last_error`.
+    No behaviour of a node makes ``poll`` raise. :meth:`last_error` describes the problem.
 
-    ``now`` is everywhere the time of the steady clock in milliseconds, ``clock.hi_res_milliseconds()``: no interval is
-    measured by a date, which can jump.
+    ``now`` is always the monotonic clock in milliseconds, ``clock.hi_res_milliseconds()``: the system clock can jump
+    and must not measure intervals.
     """
 
     def __init__(
@@ -131,14 +131,14 @@ class NetworkClient:
         """Guards changes of ``_phase``, which any thread may make."""
         self._phase = _ACTIVE
         self._found_ready: str | None = None
-        """A node that was found to be ready, at this time, since when nothing was sent, polled or closed: then it is
-        ready still, and whoever sends need not be asked again."""
+        """A node found ready at this time, with nothing sent, polled or closed since: it is still ready, and `send`
+        need not check again."""
         self._found_ready_ms = 0
 
     # -- connections
 
     def ready(self, node: Node, now: int) -> bool:
-        """Whether a request can be sent to the node now; begins to connect if there is no connection."""
+        """Whether a request can be sent to the node now; starts connecting if there is no connection."""
         if not self._updater.is_update_due(now) and self._pipeline.can_send(node.id_string, now):
             self._found_ready = node.id_string
             self._found_ready_ms = now
@@ -151,7 +151,7 @@ class NetworkClient:
         return False
 
     def is_ready(self, node: Node, now: int) -> bool:
-        """Whether a request can be sent to the node now. While metadata is due, it goes first: no node is ready."""
+        """Whether a request can be sent to the node now. No node is ready while a metadata update is due."""
         return not self._updater.is_update_due(now) and self._pipeline.can_send(node.id_string, now)
 
     def _initiate_connect(self, node: Node, now: int) -> None:
@@ -160,43 +160,42 @@ class NetworkClient:
 
     @property
     def has_referred(self) -> bool:
-        """Whether a node was found that large messages need not be sent to (`transport.local.shared_memory`). Any
-        thread may ask."""
+        """Whether any node so far accepts references (`transport.local.shared_memory`). Any thread may call this."""
         return self._connections.has_referred
 
     @property
     def file_reading(self) -> FileReading:
-        """Who reads the files of answers that are files. For the thread that polls."""
+        """Decides who reads the files that responses refer to. For the polling thread."""
         return self._connections.file_reading
 
     def connection_delay(self, node: Node, now: int) -> int:
-        """How long to wait before anything can be done about the connection; forever if it is there."""
+        """How long to wait before acting on the connection; forever if it is established."""
         return self._states.connection_delay(node.id_string, now)
 
     def throttle_delay_ms(self, node: Node, now: int) -> int:
-        """For how long the node throttles this client still."""
+        """The remaining throttle time of this client at the node."""
         return self._states.throttle_delay_ms(node.id_string, now)
 
     def poll_delay_ms(self, node: Node, now: int) -> int:
-        """How long to wait before it makes sense to try to send to the node again."""
+        """How long to wait before trying to send to the node again."""
         return self._states.poll_delay_ms(node.id_string, now)
 
     def connection_failed(self, node: Node) -> bool:
-        """Whether the connection was lost, or could not be made, and has not been tried again since."""
+        """Whether the connection was lost, or could not be made, and has not been retried since."""
         return self._states.is_disconnected(node.id_string)
 
     def authentication_error(self, node: Node) -> AuthenticationError | None:
         return self._states.authentication_error(node.id_string)
 
     def last_error(self, node_id: str) -> str | None:
-        """Why the connection to a node was last lost or not made, in words; none once it is ready."""
+        """Explains why the connection to a node was last lost or not made; None once it is ready."""
         return self._states.last_error(node_id)
 
     def connection_state(self, node_id: str) -> ConnectionState | None:
         return self._states.state(node_id)
 
     def node_api_versions(self, node_id: str) -> NodeApiVersions | None:
-        """What a connected node speaks."""
+        """The API versions of a connected node."""
         return self.api_versions.get(node_id)
 
     def has_ready_nodes(self, now: int) -> bool:
@@ -210,7 +209,7 @@ class NetworkClient:
             self._pipeline.disconnect(node_id, self._clock.hi_res_milliseconds())
 
     def close_connection(self, node_id: str) -> None:
-        """Closes the connection to a node and forgets about it. Its requests end without a response."""
+        """Closes the connection to a node and forgets the node. Its requests end without a response."""
         self._found_ready = None
         log.info("Closing the connection to node %s on request", node_id)
         self._pipeline.forget(node_id, self._clock.hi_res_milliseconds())
@@ -228,7 +227,7 @@ class NetworkClient:
         callback: RequestCompletionHandler | None = None,
         allowed_versions: VersionRange | None = None,
     ) -> ClientRequest:
-        """A request with the next correlation id of this client."""
+        """Creates a request with the next correlation id of this client."""
         return self._pipeline.new_request(
             node_id, body, now, expect_response, request_timeout_ms, callback, allowed_versions
         )
@@ -244,10 +243,10 @@ class NetworkClient:
         self._pipeline.send(request, now)
 
     def send_metadata_request(self, node: Node, make_request: Callable[[], Request | RequestBuilder], now: int) -> int:
-        """For a metadata updater: sends a request whose answer goes to the updater, or does what has to come first.
+        """Sends a request of the metadata updater, whose response goes to the updater, or connects first.
 
-        ``make_request`` is called if the request can go out now. If not, a connection is made, unless one is in the
-        making already: then that one may do as well. Returns for how long there is no use in calling this again.
+        ``make_request`` is called if the request can be sent now. Otherwise a connection is started, unless one is
+        already connecting, which may serve as well. Returns the time during which calling this again is useless.
         """
         node_id = node.id_string
         self._found_ready = None
@@ -259,15 +258,14 @@ class NetworkClient:
         if self._states.can_connect(node_id, now):
             self._initiate_connect(node, now)
             return self.config.reconnect_backoff_ms
-        return FOREVER  # the connection is there, and will report when it can take more
+        return FOREVER  # the connection is established and will report when it can take more
 
     # -- the loop
 
     def poll(self, timeout_ms: float, now: int) -> list[ClientResponse]:
-        """Waits for something to happen, at most so long, does it, and returns the requests that have ended.
+        """Waits at most ``timeout_ms`` for events, handles them, and returns the requests that have ended.
 
-        Their callbacks have been called then. It waits no longer than until the next request, or the next attempt to
-        connect, times out.
+        Calls their callbacks first. Waits no longer than until the next request or connection attempt times out.
         """
         if self._phase is not _ACTIVE:
             self._ensure_active()
@@ -300,16 +298,16 @@ class NetworkClient:
         return responses
 
     def least_loaded_node(self, now: int) -> LeastLoadedNode:
-        """The node to ask something that any node can answer."""
+        """Returns the node for a request that any node can serve."""
         nodes = self._updater.fetch_nodes()
         return choose_least_loaded(nodes, self._connections, self._pipeline.in_flight, self._random, now)
 
     def in_flight_request_count(self, node_id: str | None = None) -> int:
-        """How many requests have been sent and not ended, to one node or to all."""
+        """Number of requests that have been sent and not ended, to one node or to all."""
         return self._pipeline.in_flight.count(node_id)
 
     def can_send_more(self, node_id: str) -> bool:
-        """Whether the last request to a node has gone out whole, and there is room for another one in flight."""
+        """Whether the last request to a node is completely sent and another one may be in flight."""
         return self._pipeline.in_flight.can_send_more(node_id)
 
     def has_in_flight_requests(self, node_id: str | None = None) -> bool:
@@ -323,10 +321,10 @@ class NetworkClient:
     def reconnect_backoff_ms(self) -> int:
         return self.config.reconnect_backoff_ms
 
-    # -- the end
+    # -- closing
 
     def wakeup(self) -> None:
-        """Ends the wait of a poll that is under way, or of the next one. May be called from any thread."""
+        """Ends the wait of the current poll, or of the next one. May be called from any thread."""
         self._selector.wakeup()
 
     @property
@@ -334,7 +332,7 @@ class NetworkClient:
         return self._phase is _ACTIVE
 
     def initiate_close(self) -> None:
-        """No poll after this one; whoever is in it is woken up. May be called from any thread."""
+        """Forbids further polls and wakes the current one. May be called from any thread."""
         with self._phase_lock:
             if self._phase is not _ACTIVE:
                 return

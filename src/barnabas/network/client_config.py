@@ -1,4 +1,4 @@
-"""Settings of a network client, under Kafka's names with underscores for dots."""
+"""Configuration of a network client, under Kafka's names with underscores for dots."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from barnabas.common.dataclass import dataclass
 from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 
 SOFTWARE_NAME = "barnabas"
-"""What our clients call themselves, unless they are told otherwise (KIP-511)."""
+"""The default software name of our clients (KIP-511)."""
 
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9.-]+")
 
 
 def _software_text(text: str) -> str:
-    """Letters, digits, dots and hyphens, the first and last a letter or digit: a broker refuses anything else."""
+    """Replaces characters that brokers reject: only letters, digits, dots and hyphens, no dot or hyphen at the ends."""
     return _NOT_ALLOWED.sub("-", text).strip("-.") or "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkClientConfig:
-    """What a network client can be told; the defaults are those of Kafka's producer."""
+    """The configuration of a network client; the defaults are those of Kafka's producer."""
 
     client_id: str | None = None
     max_in_flight_requests_per_connection: int = 5
     request_timeout_ms: int = 30_000
-    """For a request that has no limit of its own."""
+    """For a request without a time-out of its own."""
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
     socket_connection_setup_timeout_ms: int = 10_000
     socket_connection_setup_timeout_max_ms: int = 30_000
     send_buffer_bytes: int = 128 * 1024
-    """Of the socket; -1 leaves it to the operating system."""
+    """Send buffer of the socket; -1 keeps the operating system's default."""
     receive_buffer_bytes: int = 32 * 1024
     discover_broker_versions: bool = True
-    """Whether to ask a node which versions it has. Between nodes of one cluster that may be known beforehand."""
+    """Whether to request a node's API versions. Nodes of one cluster may know them beforehand."""
     client_software_name: str = SOFTWARE_NAME
     client_software_version: str = _software_text(barnabas.__version__)
     local_socket_enable: bool = False
-    """Whether to take the local socket of a broker on the same machine: see `transport.local.offer`."""
+    """Whether to use the local socket of a broker on the same machine: see `transport.local.offer`."""
     local_send_buffer_bytes: int = SEND_BUFFER_BYTES
-    """Of that socket; -1 leaves it to the operating system."""
+    """Send buffer of the local socket; -1 keeps the operating system's default."""
 
     def __post_init__(self) -> None:
         if self.max_in_flight_requests_per_connection < 1:

@@ -1,4 +1,4 @@
-"""The connections that a network client has to its nodes, at most one to each."""
+"""The connections of a network client to its nodes, at most one per node."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 
 
 class ClientConnections:
-    """Makes connections, and closes them.
+    """Opens and closes connections.
 
-    A connection has the id of its node as its name, and so has the next connection to that node. The selector reports
-    what happened to a channel when it is polled, and by then the client may have given that channel up and made
-    another one. So everything it reports is checked with :meth:`is_current`, or the end of the old connection would be
-    taken for the end of the new one.
+    A connection is named by the id of its node, and so is the next connection to that node. The selector reports events
+    of a channel when it is polled, and by then the client may have replaced that channel by another one. So every event
+    is checked with :meth:`is_current`; otherwise the end of the old connection would be taken for the end of the new
+    one.
     """
 
     def __init__(
@@ -58,28 +58,28 @@ class ClientConnections:
             random=random,
         )
         self.channels: dict[str, KafkaChannel] = {}
-        """By node id. The context of a channel is its node."""
+        """Channels by node id. The context of a channel is its node."""
         self.has_referred = False
-        """Whether there has been a node that finds large messages where they are, and need not be sent them."""
+        """Whether any node so far accepts references to large messages instead of their bytes."""
         self.file_reading = FileReading()
-        """Who reads the files that answers refer to; of all connections."""
+        """Decides who reads the files that responses refer to, for all connections."""
         self._moving: dict[str, TransportLayer] = {}
-        """By node id, the TCP sockets of connections that are moving to the broker's local socket. They are kept until
-        the broker has answered there: it would take the end of this one for the end of the connection."""
+        """By node id, the TCP sockets of connections that are moving to the broker's local socket. They are kept
+        until the broker has responded there: it would take the end of this socket for the end of the connection."""
         self._staying: set[str] = set()
-        """The nodes where a move has failed. The next connection stays with TCP."""
+        """Nodes where a move has failed. Their next connection stays with TCP."""
         self._max_receive_size = FIRST_ANSWER_LIMIT
-        """What the selector allows; known with the first channel."""
+        """The selector's limit; known with the first channel."""
 
     def is_current(self, channel: KafkaChannel) -> bool:
         return self.channels.get(channel.id) is channel
 
     def is_ready(self, node_id: str, now: int) -> bool:
-        """Whether the node is connected, has told what it speaks, and does not throttle."""
+        """Whether the node is connected, has reported its API versions, and does not throttle."""
         return self.states.is_ready(node_id, now) and self._selector.is_channel_ready(node_id)
 
     def connect(self, node: Node, now: int) -> bool:
-        """Begins to connect; false if that has failed already."""
+        """Starts connecting; false if that has failed already."""
         node_id = node.id_string
         self.states.connecting(node_id, now, node.host)
         try:
@@ -92,7 +92,7 @@ class ClientConnections:
                 send_buffer=self._config.send_buffer_bytes,
                 receive_buffer=self._config.receive_buffer_bytes,
             )
-        except (OSError, OverflowError) as error:  # the latter for a port that does not exist
+        except (OSError, OverflowError) as error:  # OverflowError: invalid port number
             reason = explain_connect_error(node, error)
             log.warning("Node %s: %s", node_id, reason)
             self.states.disconnected(node_id, now, reason)
@@ -107,14 +107,14 @@ class ClientConnections:
         return True
 
     def established(self, channel: KafkaChannel) -> None:
-        """The peer has accepted. What it speaks is asked once TLS and SASL are through, too."""
+        """Handles an accepted connection. The API versions are requested once TLS and SASL are complete, too."""
         if self._config.discover_broker_versions:
             self.negotiation.begin(channel.id)
         else:
             self.states.ready(channel.id)
 
     def versions_known(self, channel: KafkaChannel, versions: NodeApiVersions) -> None:
-        """The peer has shown to be a Kafka node, and may send large answers from now on."""
+        """Stores the API versions. The peer is a Kafka node, so it may send large responses from now on."""
         self._staying.discard(channel.id)
         self._close_former(channel.id)
         self.api_versions.update(channel.id, versions)
@@ -124,7 +124,7 @@ class ClientConnections:
     # -- the local socket
 
     def move_to_local_socket(self, channel: KafkaChannel, answer: ApiVersionsResponse) -> bool:
-        """Takes the socket that the answer offers, if it does; true if it has to show now that it works.
+        """Moves to the local socket that the response offers, if any; true if the new socket must now be tested.
 
         See `barnabas.network.transport.local.offer`.
         """
@@ -140,7 +140,7 @@ class ClientConnections:
         return True
 
     def refer(self, channel: KafkaChannel) -> None:
-        """Large messages may go around the local socket: see `barnabas.network.transport.local.frame_references`."""
+        """Allows references to large messages: see `barnabas.network.transport.local.frame_references`."""
         if isinstance(channel.transport, LocalTransportLayer) and self.is_moving(channel.id):
             channel.transport.refer(self.file_reading)
             self.has_referred = True
@@ -149,7 +149,7 @@ class ClientConnections:
         return node_id in self._moving
 
     def stay_with_tcp(self, node_id: str) -> None:
-        """The move has failed. It has cost a connection, so the next one does without."""
+        """Records a failed move. It has cost a connection, so the next one stays with TCP."""
         self._staying.add(node_id)
 
     def _close_former(self, node_id: str) -> None:
@@ -157,7 +157,7 @@ class ClientConnections:
         if former is not None:
             former.close()
 
-    # -- the end
+    # -- closing
 
     def close_all(self) -> None:
         for node_id in list(self._moving):
@@ -166,9 +166,9 @@ class ClientConnections:
         self._selector.close_all()
 
     def close(self, node_id: str) -> None:
-        """Closes a connection, if it is not closed already, and forgets what belongs to this connection alone.
+        """Closes a connection, if it is open, and forgets everything that belongs to this connection alone.
 
-        The state of the node is for the caller to change.
+        The caller updates the state of the node.
         """
         self._close_former(node_id)
         channel = self.channels.pop(node_id, None)

@@ -1,6 +1,6 @@
-"""What goes into a network client, and what comes out of it.
+"""The requests and responses of a network client.
 
-All times are milliseconds of the steady clock, :meth:`~barnabas.common.clock.Clock.hi_res_milliseconds`.
+All times are milliseconds of the monotonic clock, :meth:`~barnabas.common.clock.Clock.hi_res_milliseconds`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from barnabas.protocol.versions import VersionRange
 
 
 class RequestBuilder(Protocol):
-    """A request whose body depends on the version that it goes out in.
+    """A request whose body depends on the version in which it is sent.
 
-    Most bodies do not: a message knows in which versions each of its fields exists. But FindCoordinator, say, asks for
-    one key up to version 3 and for a list of keys after that, and which it will be is not known before the node is.
+    Most bodies do not: a message knows in which versions each of its fields exists. But FindCoordinator, for example,
+    takes one key up to version 3 and a list of keys after that, and the version is not known before the node is.
     """
 
     @property
@@ -28,7 +28,7 @@ class RequestBuilder(Protocol):
     def allowed_versions(self) -> VersionRange: ...
 
     def build(self, version: int) -> Request:
-        """The body; :class:`UnsupportedVersionError` if this version cannot say what the request is about."""
+        """Returns the body; :class:`UnsupportedVersionError` if this version cannot express the request."""
         ...
 
 
@@ -36,9 +36,9 @@ RequestCompletionHandler = Callable[["ClientResponse"], None]
 
 
 class ClientRequest:
-    """A request to a node, before it is known in which version it will be sent.
+    """A request to a node, before its version is known.
 
-    ``allowed_versions`` narrows down the choice; without it, any stable version will do.
+    ``allowed_versions`` restricts the choice; without it, any stable version may be used.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class ClientRequest:
         self.created_ms = created_ms
         self.request_timeout_ms = request_timeout_ms
         self.expect_response = expect_response
-        """False for a Produce request with acks=0, which is done when it has been sent."""
+        """False for a Produce request with acks=0, which ends when it has been sent."""
         self.callback = callback
         if allowed_versions is None:
             allowed_versions = self.api_key.stable_versions if isinstance(body, Request) else body.allowed_versions
@@ -88,16 +88,16 @@ class ClientRequest:
 
 
 class ClientResponse:
-    """What became of a request. There is exactly one for each request that was sent.
+    """The outcome of a request. There is exactly one for each request that was sent.
 
     Either there is a ``body``, or one of these is set:
 
-    * ``disconnected``: the connection broke, so nobody knows whether the node has seen the request. ``timed_out`` says
-      that it was this client that gave up waiting and broke it; ``reason`` has it in words.
-    * ``version_mismatch``: there is no version in which this request could go to this node; nothing was sent.
-    * ``authentication_error``: disconnected because the node does not believe who this is.
+    * ``disconnected``: the connection broke, so it is unknown whether the node has seen the request. ``timed_out`` says
+      that this client gave up waiting and closed it; ``reason`` explains it in words.
+    * ``version_mismatch``: the node has no usable version of this request; nothing was sent.
+    * ``authentication_error``: disconnected because the node rejected the client's credentials.
 
-    None of them is set for a request without an answer (acks=0) that has gone out.
+    None of them is set for a request without a response (acks=0) that has been sent.
     """
 
     __slots__ = (
@@ -155,7 +155,7 @@ class ClientResponse:
 
     @property
     def latency_ms(self) -> int:
-        """From the making of the request to its end."""
+        """The time from the creation of the request to its end."""
         return self.received_ms - self.request.created_ms
 
     def on_complete(self) -> None:

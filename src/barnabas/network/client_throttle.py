@@ -1,13 +1,13 @@
-"""KIP-219: which answers tell a client to hold back.
+"""KIP-219: which responses tell a client to throttle itself.
 
-A broker that throttles a client does not delay the answer. It sends it at once, with ``throttle_time_ms`` in it, and
-stops reading from the connection for that long. A client that knows this sends nothing meanwhile, because whatever it
-sent would lie in the socket's buffer and look like a slow broker until it timed out.
+A broker that throttles a client does not delay the response. It sends it at once, with ``throttle_time_ms`` in it, and
+stops reading from the connection for that long. A client that knows this sends nothing meanwhile, because its requests
+would stay in the socket's buffer and look like a slow broker until they timed out.
 
-Brokers before Kafka 2.0 delayed the answer instead and mentioned afterwards for how long: that time is over when the
-client reads it, and to wait again would double the throttling. The two are told apart by the version of the answer.
-Every API that had a throttle time before got a new version, equal to the one before but for this meaning. An API that
-came later has the new meaning in all its versions.
+Brokers before Kafka 2.0 delayed the response instead and reported the delay afterwards: that time is over when the
+client reads it, and waiting again would double the throttling. The version of the response distinguishes the two. Every
+API that had a throttle time before got a new version, identical but for this meaning. An API that came later has the
+new meaning in all its versions.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _SINCE: dict[ApiKey, int] = {
     ApiKey.CREATE_PARTITIONS: 1,
     ApiKey.DELETE_GROUPS: 1,
 }
-"""The first version with the new meaning. Of an API that is not here, all that have a throttle time have that."""
+"""The first version with the new meaning. For other APIs, every version with a throttle time has it."""
 
 
 def should_client_throttle(api_key: ApiKey, version: int) -> bool:
-    """Whether the throttle time of such an answer lies ahead, so that the client has to sit it out."""
+    """Whether the throttle time in such a response is still to come, so that the client must wait."""
     return version >= _SINCE.get(api_key, 0)

@@ -1,4 +1,4 @@
-"""Settings of the socket server, under Kafka's names with underscores for dots."""
+"""Configuration of the socket server, under Kafka's names with underscores for dots."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class SocketServerConfig:
-    """What the network layer of a broker can be told; the defaults are Kafka's."""
+    """The configuration of a broker's network layer; the defaults are Kafka's."""
 
     num_network_threads: int = 3
-    """Processors of each listener."""
+    """Processors per listener."""
     listener_num_network_threads: Mapping[str, int] = field(default_factory=dict)
     """``listener.name.<name>.num.network.threads``"""
     queued_max_request_bytes: int = -1
@@ -27,9 +27,9 @@ class SocketServerConfig:
     local_socket_enable: bool = False
     """Whether clients on this machine may leave TCP: see `barnabas.network.transport.local.offer`."""
     local_socket_send_buffer_bytes: int = SEND_BUFFER_BYTES
-    """Of that socket; -1 leaves it to the operating system."""
+    """Send buffer of the local socket; -1 keeps the operating system's default."""
     for_clients: bool = True
-    """False for the listeners of controllers. They may use descriptors that are kept back from clients."""
+    """False for controller listeners, which may use descriptors that are reserved from clients."""
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:

@@ -1,8 +1,7 @@
-"""What went wrong with a connection, in words that help.
+"""Explains connection failures in words that help.
 
-The commonest mistakes of somebody who sets up a client are a wrong host name, a wrong port, and a listener that
-expects TLS. Each of them looks different from here, and each is worth a sentence of its own: "disconnected" is all
-that most clients have to say about the last two.
+The commonest mistakes in setting up a client are a wrong host name, a wrong port, and a listener that expects TLS. Each
+has its own symptoms here and deserves its own message: most clients report the last two only as "disconnected".
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from barnabas.network.node import Node
 from barnabas.network.node_connection import ConnectionState
 
 FIRST_ANSWER_LIMIT = 1 << 20
-"""The largest answer, in bytes, that a peer may give before it has shown that it speaks Kafka.
+"""The largest response, in bytes, that a peer may send before it has shown that it speaks Kafka.
 
-The list of all APIs takes about one kilobyte. Four letters of any other protocol, taken for a length, are beyond this,
-so that they are found out at once and not waited for: "HTTP" stands for 1.2 gigabytes, a TLS alert for 350 megabytes.
+The list of all APIs takes about one kilobyte. Four letters of any other protocol, read as a length, exceed this limit,
+so they are detected at once instead of waited for: "HTTP" means 1.2 gigabytes, a TLS alert 350 megabytes.
 """
 
 _TLS_RECORDS = {0x14: "change", 0x15: "alert", 0x16: "handshake", 0x17: "data"}
 
 
 def recognize(prefix: bytes) -> str | None:
-    """What four bytes, where a length should be, tell about the peer."""
+    """Recognizes the peer's protocol from the four bytes in place of a length."""
     if prefix[0] in _TLS_RECORDS and prefix[1] == 3:
         return f"it answered with a TLS {_TLS_RECORDS[prefix[0]]} record; the listener expects TLS"
     if prefix == b"HTTP":
@@ -38,7 +37,7 @@ def recognize(prefix: bytes) -> str | None:
 
 
 def explain_connect_error(node: Node, error: Exception) -> str:
-    """Why an attempt to connect failed."""
+    """Explains why an attempt to connect failed."""
     where = f"{node.host}:{node.port}"
     if isinstance(error, UnknownHostError):
         return f"Cannot connect to {where}: {error}"
@@ -52,14 +51,14 @@ def explain_connect_error(node: Node, error: Exception) -> str:
 
 
 def explain_setup_timeout(node: Node, limit_ms: int) -> str:
-    """Nobody answered, not even to refuse: a firewall, a wrong address, or a host that is down."""
+    """Explains a connect time-out, without even a refusal: a firewall, a wrong address, or a host that is down."""
     return f"Cannot connect to {node.host}:{node.port}: no connection within {limit_ms} ms; the host may be unreachable"
 
 
 def explain_loss(
     node: Node, reached: ConnectionState, channel_state: ChannelState, error: Exception | None, max_size: int
 ) -> str:
-    """Why a connection was lost that had got as far as ``reached``; ``error`` is what the selector has met."""
+    """Explains the loss of a connection that had reached ``reached``; ``error`` is the selector's error."""
     where = f"{node.host}:{node.port}"
     if isinstance(error, AuthenticationError):
         return f"Authentication with {where} failed: {error}"
@@ -93,18 +92,18 @@ def _explain_length(where: str, reached: ConnectionState, size: int, max_size: i
 
 
 def explain_broken_answer(node: Node, reached: ConnectionState, error: Exception) -> str:
-    """A frame that is no answer to the request whose turn it is."""
+    """Explains a frame that is not the response to the next expected request."""
     doubt = "" if reached is ConnectionState.READY else "; it may not be a Kafka broker"
     return f"{node.host}:{node.port} sent what is not a valid response: {error}{doubt}"
 
 
 def explain_refusal(node: Node, error: Errors) -> str:
-    """The node is a Kafka node and does not want to tell which versions it has."""
+    """Explains a Kafka node's refusal to list its API versions."""
     return f"{node.host}:{node.port} did not tell which API versions it has: {error.name} ({error.message})"
 
 
 def explain_request_timeout(node: Node, reached: ConnectionState) -> str:
-    """The connection is there, and the answer is not."""
+    """Explains a missing response on an established connection."""
     where = f"{node.host}:{node.port}"
     if reached is ConnectionState.READY:
         return f"{where} did not answer a request in time"

@@ -1,4 +1,4 @@
-"""What connection limits there are, and whose: settings with their bounds, addresses and host names."""
+"""Connection limits: configuration with bounds, addresses and host names."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from barnabas.common.errors import InvalidConfigurationError
 from barnabas.network.host_resolver import for_resolver
 
 UNLIMITED = 2**31 - 1
-"""Kafka's way to write "no limit": the largest 32-bit number."""
+"""Kafka's value for "no limit": the largest 32-bit number."""
 
 LEAST_RESERVE: Final = 32
 MOST_RESERVE: Final = 1024
 RESERVE_SHARE: Final = 16
-"""The part of the limit on open files that connections must leave alone, between the two bounds above."""
+"""1/RESERVE_SHARE of the limit on open files is reserved from connections, within the bounds above."""
 
 Resolver: TypeAlias = Callable[[str], Iterable[str]]
-"""From a host name to its addresses. Raises OSError or ValueError for a name that has none."""
+"""Resolves a host name to its addresses. Raises OSError or ValueError for a name that has none."""
 
 
 def _no_entries() -> Mapping[str, int]:
@@ -30,7 +30,7 @@ def _no_entries() -> Mapping[str, int]:
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """The limits that a broker starts with. They can all be changed later, but for how rates are sampled."""
+    """The limits that a broker starts with. All but the sampling of rates can be changed later."""
 
     max_connections_per_ip: int = UNLIMITED
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=_no_entries)
@@ -42,9 +42,9 @@ class ConnectionLimits:
     quota_window_seconds: int = 1
     inter_broker_listener: str | None = None
     listener_max_connections: Mapping[str, int] = field(default_factory=_no_entries)
-    """``listener.name.<listener>.max.connections``; a listener without has the value of `max_connections`."""
+    """``listener.name.<listener>.max.connections``; the default is `max_connections`."""
     listener_max_connection_creation_rate: Mapping[str, int] = field(default_factory=_no_entries)
-    """Likewise, with `max_connection_creation_rate` for a listener without."""
+    """Likewise; the default is `max_connection_creation_rate`."""
 
     def __post_init__(self) -> None:
         for value in (self.max_connections_per_ip, *self.max_connections_per_ip_overrides.values()):
@@ -58,17 +58,17 @@ class ConnectionLimits:
 
 
 def descriptor_ceiling(*, for_clients: bool = True) -> int:
-    """The number of the first file descriptor that is not for connections; `UNLIMITED` if there is no limit.
+    """Returns the first file descriptor that connections may not use; `UNLIMITED` if there is no limit.
 
     Segments, indexes, snapshots and checkpoints are files, too. A broker that cannot open one because connections have
-    taken all descriptors cannot append, roll or create a log. The system always gives out the lowest free number. So
-    the number of a new socket tells whether the reserve is reached, whoever has taken the descriptors below it, and no
-    further system call is needed to know.
+    taken all descriptors cannot append, roll or create a log. The system always assigns the lowest free number. So the
+    number of a new socket shows whether the reserve is reached, whoever uses the descriptors below it, without a
+    further system call.
 
     Connections within the cluster may use half of the reserve: without them, a broker cannot reach its controller.
     """
     try:
-        import resource  # there is none on Windows
+        import resource  # not available on Windows
     except ImportError:
         return UNLIMITED
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -79,13 +79,13 @@ def descriptor_ceiling(*, for_clients: bool = True) -> int:
 
 
 def at_least(least: int, setting: str, value: int) -> None:
-    """Refuses a value that a setting cannot have."""
+    """Rejects a value below the minimum of a config."""
     if value < least:
         raise InvalidConfigurationError(f"{setting}={value}: must be at least {least}")
 
 
 def canonical_address(text: str) -> str:
-    """The one way to write an address: IPv6 in its shortest form, IPv4 within IPv6 as IPv4, no zone, no brackets.
+    """Returns the canonical form: IPv6 in its shortest form, IPv4 within IPv6 as IPv4, no zone, no brackets.
 
     >>> canonical_address("[0:0:0:0:0:0:0:1]"), canonical_address("::ffff:192.0.2.7"), canonical_address("fe80::1%eth0")
     ('::1', '192.0.2.7', 'fe80::1')
@@ -98,19 +98,19 @@ def canonical_address(text: str) -> str:
 
 
 def resolve_host(host: str) -> list[str]:
-    """All addresses of a host name, by the machine's resolver."""
+    """Returns all addresses of a host name from the machine's resolver."""
     if not host:
         raise ValueError("the name is empty")
     return [str(info[4][0]) for info in socket.getaddrinfo(for_resolver(host), None, type=socket.SOCK_STREAM)]
 
 
 def addresses_of(host: str, resolve: Resolver) -> list[str]:
-    """The addresses of a host, which may be written as an address already. May ask a name server: hold no lock."""
+    """Returns the addresses of a host name or address. May query a name server: hold no lock."""
     if _is_address(host):
         return [canonical_address(host)]
     try:
         addresses = [canonical_address(address) for address in resolve(host)]
-    except (OSError, ValueError) as error:  # a UnicodeError, for what cannot be a host name, is a ValueError
+    except (OSError, ValueError) as error:  # ValueError: UnicodeError for an invalid host name
         raise InvalidConfigurationError(f"the host name {host!r} of a connection quota: {error}") from error
     if not addresses:
         raise InvalidConfigurationError(f"the host name {host!r} of a connection quota has no address")
@@ -118,7 +118,7 @@ def addresses_of(host: str, resolve: Resolver) -> list[str]:
 
 
 def resolve_overrides(overrides: Mapping[str, int], resolve: Resolver) -> dict[str, int]:
-    """Overrides by address. One for an address counts more than one for a host name that leads to it."""
+    """Returns overrides by address. One for an address takes precedence over one for its host name."""
     by_name: dict[str, int] = {}
     by_address: dict[str, int] = {}
     for host, maximum in overrides.items():

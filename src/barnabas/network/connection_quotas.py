@@ -1,7 +1,6 @@
-"""Connection quotas: how many connections there may be, and how fast they may come.
+"""Connection quotas: limits on the number of connections and on their creation rate.
 
-Every accepted socket passes `ConnectionQuotas.inc` before anybody reads from it, and `ConnectionQuotas.dec` when it is
-closed.
+Every accepted socket passes `ConnectionQuotas.inc` before it is read, and `ConnectionQuotas.dec` when it is closed.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class TooManyConnectionsError(BarnabasError):
-    """The address has as many connections as it may have. The socket is closed; nothing was counted."""
+    """The address has reached its maximum of connections. The socket is closed; nothing was counted."""
 
     def __init__(self, ip: str, count: int) -> None:
         super().__init__(f"too many connections from {ip}: the maximum is {count}")
@@ -48,7 +47,7 @@ class TooManyConnectionsError(BarnabasError):
 class ConnectionThrottledError(BarnabasError):
     """The address opens connections too fast. The socket is closed after the delay; nothing was counted.
 
-    It is not closed at once, because then the client would be back at once.
+    It is not closed at once, because the client would then reconnect at once.
     """
 
     def __init__(self, ip: str, start_throttle_time_ms: int, throttle_time_ms: int) -> None:
@@ -59,7 +58,7 @@ class ConnectionThrottledError(BarnabasError):
 
 
 class ListenerClosedError(BarnabasError):
-    """There is no such listener, or no longer, or the broker is closing. The socket is closed; nothing was counted."""
+    """The listener does not exist, was removed, or the broker is closing. The socket is closed; nothing was counted."""
 
     def __init__(self, listener: str) -> None:
         super().__init__(f"listener {listener} accepts no connections: it is not there or is being closed")
@@ -67,23 +66,23 @@ class ListenerClosedError(BarnabasError):
 
 
 class ConnectionQuotas:
-    """Counts the connections of one broker, and holds up or turns away those that are too many or too early.
+    """Counts the connections of one broker, and delays or rejects those over a limit.
 
-    What happens to a new connection depends on the limit that it meets:
+    The limit that a new connection exceeds decides what happens to it:
 
         too many on the listener, or on the broker    the acceptor waits until one is closed
         too fast on the listener, or on the broker    the acceptor waits for the delay that the rates ask for
         too fast from one address                     ConnectionThrottledError, closed after the delay
         too many from one address                     TooManyConnectionsError, closed
 
-    The first two are one wait; then comes the address, its rate before its count. An acceptor serves one listener, so
-    waiting in it holds up all clients of that listener, and of no other; further connections wait in the kernel's
+    The first two share one wait; then the address is checked, its rate before its count. An acceptor serves one
+    listener, so its wait delays all clients of that listener and of no other; further connections wait in the kernel's
     backlog. That suits a limit which all of them share. It would be wrong for the limits of one address, whose
-    connections must not hold up those of others.
+    connections must not delay those of others.
 
     **The protected listener.** Brokers replicate over the inter-broker listener, and clients must not be able to lock
-    them out. If there is any other listener, this one is bound neither by the cap nor by the rate of the broker, only
-    by its own. With ``max.connections=2`` and REPLICATION protected:
+    them out. If there is any other listener, the inter-broker listener is exempt from the broker's cap and rate and
+    bound only by its own. With ``max.connections=2`` and REPLICATION protected:
 
         EXTERNAL   inc, inc    2 of 2
         EXTERNAL   inc         waits
@@ -91,15 +90,15 @@ class ConnectionQuotas:
         EXTERNAL   dec         its processor has closed the connection that was idle longest: 2 of 2; inc still waits
         EXTERNAL   dec         1 of 2: inc returns
 
-    A listener without limits of its own has the broker's numbers as its own, and so has the protected one: here it may
-    have two connections itself. Give it more where it needs more.
+    A listener without limits of its own uses the broker's numbers as its own. So does the protected one: here it may
+    have two connections itself. Configure a higher limit if it needs more.
 
-    **Changing limits.** A new cap is looked at at once by the acceptors that wait. A new rate holds for the next
-    connection: one that waits already goes on waiting as long as it was told, which is at most
-    ``quota.window.size.seconds``. No change forgets what was counted or measured before.
+    **Changing limits.** Waiting acceptors apply a new cap at once. A new rate applies to the next connection: one that
+    already waits keeps its delay, which is at most ``quota.window.size.seconds``. No change resets counts or
+    measurements.
 
-    **Addresses** are compared as addresses, not as text: ``::1`` is ``0:0:0:0:0:0:0:1``, and ``::ffff:192.0.2.7``,
-    which is how a socket that serves both families shows an IPv4 client, is ``192.0.2.7``.
+    **Addresses** are compared as addresses, not as text: ``::1`` equals ``0:0:0:0:0:0:0:1``, and ``::ffff:192.0.2.7``,
+    which is how a dual-stack socket shows an IPv4 client, equals ``192.0.2.7``.
     """
 
     def __init__(
@@ -114,14 +113,15 @@ class ConnectionQuotas:
         self._inter_broker_listener = limits.inter_broker_listener
 
         self._counts_lock = threading.Condition()
-        """Guards all fields below: counts, limits, which listeners there are, and that the limits of the rates agree
-        with them. Re-entrant. Notified when a connection was closed, a cap has changed, a listener came or went, or
-        everything is closed. The locks of the metrics registry and of sensors are taken inside it, never the other way
-        round: a gauge may only call what takes no lock here (`total`, `get`, `listener_count`)."""
+        """Guards all fields below: counts, limits, the set of listeners, and that the rate limits agree with them.
+        Re-entrant. Notified when a connection was closed, a cap has changed, a listener was added or removed, or the
+        quotas were closed. The locks of the metrics registry and of sensors are taken inside it, never the other way
+        round: a gauge may only call methods that take no lock here (`total`, `get`, `listener_count`)."""
         self._counts: dict[str, int] = {}
         self._listener_counts: dict[str, int] = {}
-        """Only listeners that have connections. Not the same as those that are open: a removed one still has some until
-        its processors have closed them, and they must be counted down from where they were counted up."""
+        """Connections per listener, only for listeners that have any. These may differ from the open listeners: a
+        removed one has connections until its processors have closed them, and its count must go down where it went
+        up."""
         self._total = 0
         self._listeners: dict[str, ListenerRates] = {}
         """The listeners that accept connections."""
@@ -131,7 +131,7 @@ class ConnectionQuotas:
         self._max_per_ip_overrides = resolve_overrides(limits.max_connections_per_ip_overrides, resolve)
         self._max_connections = limits.max_connections
         self._max_rate = limits.max_connection_creation_rate
-        # Settings name a listener in lower case, whatever its own spelling.
+        # Configs name a listener in lower case, whatever its own spelling.
         self._listener_max_connections = {name.lower(): n for name, n in limits.listener_max_connections.items()}
         self._listener_max_rate = {name.lower(): n for name, n in limits.listener_max_connection_creation_rate.items()}
         self._ip_rates: dict[str, int] = {}
@@ -146,11 +146,11 @@ class ConnectionQuotas:
                 raise ListenerClosedError(listener)
             if listener not in self._listeners:
                 self._listeners[listener] = self._rates.listener(listener, self._max_rate_of(listener))
-            # With a second listener the inter-broker one becomes protected, which can be what its acceptor waits for.
+            # A second listener makes the inter-broker one protected, which may release its waiting acceptor.
             self._counts_lock.notify_all()
 
     def remove_listener(self, listener: str) -> None:
-        """The listener accepts nothing more: its acceptor gets ListenerClosedError, also if it waits just now."""
+        """Closes a listener: its acceptor gets ListenerClosedError, even while it waits."""
         with self._counts_lock:
             rates = self._listeners.pop(listener, None)
             if rates is not None:
@@ -158,7 +158,7 @@ class ConnectionQuotas:
                 self._counts_lock.notify_all()
 
     def close(self) -> None:
-        """Releases every acceptor that waits, with ListenerClosedError. Connections can still be counted down."""
+        """Releases every waiting acceptor with ListenerClosedError. `dec` still works."""
         with self._counts_lock:
             if self._closed:
                 return
@@ -171,11 +171,11 @@ class ConnectionQuotas:
     # ------------------------------------------------------------------------------------------------ connections
 
     def inc(self, listener: str, address: str, blocked: Callable[[int], None] | None = None) -> None:
-        """Counts a connection that was accepted, after waiting until there may be one more.
+        """Counts an accepted connection, after waiting for a slot.
 
-        Runs on the acceptor's thread. `blocked` is told for how many nanoseconds it waited, if it did; it is called
-        with the lock held and must be as harmless as marking a meter. If this raises anything, nothing was counted, and
-        there must be no `dec`.
+        Runs on the acceptor's thread. If it waited, it calls `blocked` with the nanoseconds; the lock is held, so
+        `blocked` must be as harmless as marking a meter. If this raises, nothing was counted, and there must be no
+        `dec`.
         """
         ip = canonical_address(address)
         with self._counts_lock:
@@ -192,10 +192,10 @@ class ConnectionQuotas:
             self._total += 1
 
     def dec(self, listener: str, address: str) -> None:
-        """Counts down a connection that `inc` has counted, and lets an acceptor that waits for a place look again."""
+        """Uncounts a connection counted by `inc`, and notifies acceptors that wait for a slot."""
         ip = canonical_address(address)
         with self._counts_lock:
-            # Both are looked at before either is changed: a wrong call must not leave the counts wrong.
+            # Check both before changing either: a wrong call must not corrupt the counts.
             if ip not in self._counts or listener not in self._listener_counts:
                 raise ValueError(f"no connection from {ip} on listener {listener} is counted")
             _count_down(self._counts, ip)
@@ -204,25 +204,25 @@ class ConnectionQuotas:
             self._counts_lock.notify_all()
 
     def max_connections_exceeded(self, listener: str) -> bool:
-        """Whether a processor of this listener has to close the connection that was idle longest.
+        """Whether a processor of this listener must close the connection that was idle longest.
 
-        Asked once per poll, so the common answer costs no lock; the other one, which costs somebody a connection, is
-        given under it. Exactly at the cap there are not too many.
+        Called once per poll, so the common result, False, takes no lock. True costs a client its connection and is
+        decided under the lock. Exactly at the cap the limit is not exceeded.
         """
         if self._total <= self._max_connections:
             return False
         with self._counts_lock:
             return self._total > self._max_connections and not self._protected(listener)
 
-    # Each of these reads one number, which is as true without the lock as with it.
+    # Each of these reads one number, which needs no lock.
 
     def get(self, address: str) -> int:
-        """The connections of an address."""
+        """The number of connections of an address."""
         return self._counts.get(canonical_address(address), 0)
 
     @property
     def total(self) -> int:
-        """The connections of the broker."""
+        """The number of connections of the broker."""
         return self._total
 
     def listener_count(self, listener: str) -> int:
@@ -237,7 +237,7 @@ class ConnectionQuotas:
         _log.info("max.connections.per.ip is now %d", maximum)
 
     def update_max_connections_per_ip_overrides(self, overrides: Mapping[str, int]) -> None:
-        """Replaces all overrides. If a host name cannot be resolved, it raises and the old ones stay."""
+        """Replaces all overrides. If a host name cannot be resolved, it raises and keeps the old ones."""
         for maximum in overrides.values():
             at_least(0, "max.connections.per.ip.overrides", maximum)
         resolved = resolve_overrides(overrides, self._resolve)
@@ -253,7 +253,7 @@ class ConnectionQuotas:
         _log.info("max.connections is now %d", maximum)
 
     def update_listener_max_connections(self, listener: str, maximum: int | None) -> None:
-        """A cap for one listener; None takes it away, and then the listener has the broker's."""
+        """Sets the cap of one listener; None removes it, and the broker's cap applies."""
         with self._counts_lock:
             _set_or_remove(self._listener_max_connections, listener, "max.connections", maximum)
             self._counts_lock.notify_all()
@@ -267,13 +267,13 @@ class ConnectionQuotas:
         _log.info("max.connection.creation.rate is now %d", rate)
 
     def update_listener_max_connection_rate(self, listener: str, rate: int | None) -> None:
-        """A rate for one listener; None takes it away, and then the listener has the broker's."""
+        """Sets the rate of one listener; None removes it, and the broker's rate applies."""
         with self._counts_lock:
             _set_or_remove(self._listener_max_rate, listener, "max.connection.creation.rate", rate)
             self._update_listener_rates()
 
     def update_ip_connection_rate(self, ip: str | None, rate: int | None) -> None:
-        """A rate for one address, or for all that have none of their own; None takes it away again."""
+        """Sets the rate of one address, or the default for all others; None removes it."""
         if rate is not None:
             at_least(0, "connection_creation_rate", rate)
         addresses = None if ip is None else addresses_of(ip, self._resolve)
@@ -291,7 +291,7 @@ class ConnectionQuotas:
         _log.info("The connection rate of %s is now %s", ip or "every address", "the default" if rate is None else rate)
 
     def connection_rate_for_ip(self, ip: str) -> int:
-        """The limit of an address, in connections per second."""
+        """Returns the limit of an address, in connections per second."""
         with self._counts_lock:
             return self._ip_rates.get(canonical_address(ip), self._default_ip_rate)
 
@@ -304,7 +304,7 @@ class ConnectionQuotas:
         return rates
 
     def _protected(self, listener: str) -> bool:
-        """Alone, the inter-broker listener serves clients as well, and there is nobody to protect it from."""
+        """Whether the listener is protected. A sole inter-broker listener also serves clients and is not."""
         return listener == self._inter_broker_listener and len(self._listeners) > 1
 
     def _max_rate_of(self, listener: str) -> int:
@@ -326,7 +326,7 @@ class ConnectionQuotas:
         delay_ms = self._record_connection(rates, under_broker_rate)
         if not delay_ms and self._slot_available(listener):
             return
-        # The delay is counted on the steady clock: a date that is set back an hour must not add an hour to it.
+        # Monotonic clock: a system clock set back by an hour must not add an hour to the delay.
         start_ns = self._clock.nanoseconds()
         end_ns = start_ns + delay_ms * 1_000_000
         try:
@@ -335,7 +335,7 @@ class ConnectionQuotas:
                 if remaining_ns <= 0 and self._slot_available(listener):
                     return
                 self._clock.wait(self._counts_lock, remaining_ns / 1_000_000 if remaining_ns > 0 else None)
-                # If the listener was removed and added again meanwhile, this acceptor belongs to the one that is gone.
+                # If the listener was removed and added again, this acceptor belongs to the removed one.
                 if self._open_listener(listener) is not rates:
                     raise ListenerClosedError(listener)
         finally:
@@ -343,7 +343,7 @@ class ConnectionQuotas:
                 blocked(self._clock.nanoseconds() - start_ns)
 
     def _record_connection(self, rates: ListenerRates, under_broker_rate: bool) -> int:
-        """Records the connection and returns the delay: the longer one of the broker's and the listener's."""
+        """Records the connection; returns the longer of the broker's and the listener's delay."""
         now_ms = self._clock.milliseconds()
         delay_ms = self._rates.broker.record(now_ms) if under_broker_rate else 0
         delay_ms = max(delay_ms, rates.connections.record(now_ms))
@@ -352,9 +352,9 @@ class ConnectionQuotas:
         return delay_ms
 
     def _record_ip(self, ip: str, rates: ListenerRates, under_broker_rate: bool) -> None:
-        """Records the connection for its address, and takes it back everywhere if the address is too fast.
+        """Records the connection for its address; undoes all records of it if the address is too fast.
 
-        Else one address that is turned away again and again would use up the rates that it shares with all others.
+        Otherwise an address that is rejected again and again would use up the rates that it shares with all others.
         """
         limit = self._ip_rates.get(ip, self._default_ip_rate)
         if limit >= UNLIMITED:

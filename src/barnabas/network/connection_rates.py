@@ -1,9 +1,9 @@
-"""Connection rates: how many connections a second the broker, a listener and an IP address may open.
+"""Connection rates: how many connections per second the broker, a listener and an IP address may open.
 
 A connection is expensive before it sends its first byte: a TLS handshake, an authentication, buffers. So the number of
 connections is not the only thing worth a limit; a client that reconnects in a loop never holds more than one and can
-still keep a broker busy. This module measures the rates and says for how long a connection comes too early. Who waits
-for that long, or is turned away, is decided in `connection_quotas`.
+still keep a broker busy. This module measures the rates and computes how much too early a connection comes.
+`connection_quotas` decides whether the connection waits or is rejected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _METRIC = "connection-accept-rate"
 _LISTENER_TAG = "listener"
 _IP_TAG = "ip"
 _IP_SENSOR_EXPIRATION_SECONDS = 3_600
-"""An address that opens nothing for an hour is forgotten, else a broker would remember every address it ever saw."""
+"""An address without new connections for an hour is forgotten; otherwise a broker would remember every address."""
 
 
 class ConnectionRate:
@@ -36,7 +36,7 @@ class ConnectionRate:
 
     With 11 samples of one second and a limit of 5/s, 50 connections may come at once, because the rate is taken over at
     least ten seconds (see `Rate`). The 51st makes it 5.1/s. It would be 5/s again after (5.1 - 5) / 5 * 10 s = 200 ms,
-    so that is the delay. A delay never is longer than one sample.
+    so that is the delay. A delay is never longer than one sample.
     """
 
     __slots__ = ("_max_throttle_ms", "_metric", "_sensor")
@@ -47,7 +47,7 @@ class ConnectionRate:
         self._max_throttle_ms = max_throttle_ms
 
     def record(self, now_ms: int) -> int:
-        """Counts one connection; returns the milliseconds by which it came too early, 0 if it did not."""
+        """Counts one connection; returns by how many milliseconds it came too early, or 0."""
         try:
             self._sensor.record(1.0, now_ms)
         except QuotaViolationError as violation:
@@ -57,17 +57,19 @@ class ConnectionRate:
         return 0
 
     def unrecord(self, now_ms: int) -> None:
-        """Takes back one connection that was recorded and then turned away."""
+        """Uncounts a connection that was recorded and then rejected."""
         self._sensor.record(-1.0, now_ms, check_quotas=False)
 
     def update(self, limit: int) -> None:
-        """Another limit from now on. What was recorded so far still counts."""
+        """Sets a new limit. Earlier records still count."""
         self._metric.reconfigure(self._metric.config.with_quota(Quota(limit)))
 
 
 class ListenerRates:
-    """The rate of a listener, and how long its connections were held up: by the rates of the listener and the broker,
-    or, turned away, by the rate of their address."""
+    """The rate of a listener, and the throttle times of its connections.
+
+    They come from the rates of listener and broker, or, for rejected connections, from the rate of their address.
+    """
 
     __slots__ = ("_close", "connections", "ip_throttle_time", "throttle_time")
 
@@ -80,12 +82,12 @@ class ListenerRates:
         self._close = close
 
     def close(self) -> None:
-        """Forgets the sensors of the listener."""
+        """Removes the sensors of the listener."""
         self._close()
 
 
 class ConnectionRates:
-    """Makes the rates, under Kafka's names:
+    """Creates the rates, under Kafka's names.
 
         broker-connection-accept-rate                              of the broker
         connection-accept-rate              listener=EXTERNAL      of a listener
@@ -93,8 +95,8 @@ class ConnectionRates:
         connection-accept-throttle-time     listener=EXTERNAL      mean delay of the connections that had one
         ip-connection-accept-throttle-time  listener=EXTERNAL      the same, of those that their address's rate stopped
 
-    Has no lock of its own: the registry and the sensors have theirs, and what must be one step (to look up the limit of
-    an address and to make the sensor with it) is one step because `ConnectionQuotas` calls with its lock held.
+    Has no lock of its own: the registry and the sensors have theirs. Looking up the limit of an address and creating
+    its sensor is atomic because `ConnectionQuotas` calls with its lock held.
     """
 
     def __init__(self, metrics: Metrics, samples: int, window_seconds: int, broker_limit: int) -> None:
@@ -106,7 +108,7 @@ class ConnectionRates:
         sensor_name = f"{_SENSOR}-{_LISTENER_TAG}-{listener}"
         tags = {_LISTENER_TAG: listener}
         connections = self._rate(sensor_name, self._name(_METRIC, tags), limit)
-        # A sensor of that name can be left from before, with another limit: whoever shares the registry shares it.
+        # The registry may still hold a sensor of that name with another limit.
         connections.update(limit)
         throttle_time, ip_throttle_time = (
             self._throttle_time(prefix, listener, self._name(f"{prefix}connection-accept-throttle-time", tags))
@@ -120,26 +122,26 @@ class ConnectionRates:
         return ListenerRates(connections, throttle_time, ip_throttle_time, close)
 
     def ip(self, address: str, limit: int) -> ConnectionRate:
-        """The rate of an address: made with this limit, or the one there is, which `update_ip` keeps up to date."""
+        """Returns the rate of an address: a new one with this limit, or the existing one (see `update_ip`)."""
         return self._rate(
             f"{_SENSOR}-{_IP_TAG}-{address}", self._ip_name(address), limit, _IP_SENSOR_EXPIRATION_SECONDS
         )
 
     def update_ip(self, address: str, limit: int) -> None:
-        """Another limit for an address, if it has opened connections under one before."""
+        """Changes the limit of an address that has opened connections under one before."""
         metric = self._metrics.metric(self._ip_name(address))
         if metric is not None:
             metric.reconfigure(self._window.with_quota(Quota(limit)))
 
     def update_all_ips(self, limit_of: Callable[[str], int]) -> None:
-        """Looks up the limit of every address that is measured, after the limit of all others has changed."""
+        """Updates the limit of every measured address, after the default limit has changed."""
         for name in self._metrics.metrics:
             if name.name == _METRIC and name.group == METRICS_GROUP and _IP_TAG in name.tags:
                 address = name.tags[_IP_TAG]
                 self.update_ip(address, limit_of(address))
 
     def close(self) -> None:
-        """Forgets the broker's sensor. Those of addresses expire by themselves."""
+        """Removes the broker's sensor. Those of addresses expire by themselves."""
         self._metrics.remove_sensor(_SENSOR)
 
     def _rate(
@@ -153,7 +155,7 @@ class ConnectionRates:
             config = self._window.with_quota(Quota(limit))
             sensor = self._metrics.sensor(sensor_name, config, expiration_seconds)
             if not sensor.add(metric_name, Rate()):
-                # It expired while it was looked at, so there is room for a new one.
+                # It expired during the lookup: replace it.
                 self._metrics.remove_sensor(sensor_name)
 
     def _throttle_time(self, prefix: str, listener: str, metric_name: MetricName) -> Sensor:

@@ -1,6 +1,6 @@
-"""The state of a client's connection to each node: how far it has come, when to try again, at which address.
+"""The state of a client's connection to each node: its progress, its next attempt and its address.
 
-No sockets in here: the network client tells what happened, and asks what may be done.
+This module uses no sockets: the network client reports events, and asks for permitted actions.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ BACKOFF_JITTER = 0.2
 class ClusterConnectionStates:
     """The states of the connections to all nodes of a cluster.
 
-    **Reconnecting.** After a connection is lost, the next attempt waits, and longer from one attempt to the next: about
-    50, 100, 200, 400, 800 and from then on 1000 ms, each within 20 % at random. Only a connection that becomes READY
-    starts this over; one that is accepted and closed again, by a broker that is shutting down or by a port that is not
-    Kafka's, counts as failed. An attempt uses one of the addresses of the host, the next attempt the next.
+    **Reconnecting.** After a connection is lost, the next attempt waits, with growing delays: about 50, 100, 200, 400,
+    800 and from then on 1000 ms, each within 20 % at random. Only a connection that becomes READY resets this; one that
+    is accepted and closed again, by a broker that is shutting down or by a port that is not Kafka's, counts as failed.
+    Each attempt uses the next address of the host.
 
-    **Connecting** itself may take 10 s. A peer that drops packets would otherwise be waited for until the operating
-    system gives up, two minutes later. If it takes longer the next attempt may take twice as long, up to 30 s: the
+    **Connecting** itself may take 10 s. Otherwise a peer that drops packets would block the client until the operating
+    system gives up, two minutes later. After a time-out the next attempt may take twice as long, up to 30 s: the
     network may just be slow.
 
     **Throttling** (KIP-219): the node has announced that it will not read until some time, so until then it does not
@@ -62,7 +62,7 @@ class ClusterConnectionStates:
         )
         self._resolver = resolver
         self.by_node: dict[str, NodeConnectionState] = {}
-        """Changed here only. Others may look at what is in it."""
+        """Changed here only. Others may read it."""
         self._connecting: set[str] = set()
 
     def _node(self, node_id: str) -> NodeConnectionState:
@@ -71,10 +71,10 @@ class ClusterConnectionStates:
             raise KeyError(f"nothing is known about a connection to node {node_id}")
         return node
 
-    # -- what happens
+    # -- events
 
     def connecting(self, node_id: str, now: int, host: str) -> None:
-        """A connection is about to be made."""
+        """Records that a connection attempt is about to start."""
         node = self.by_node.get(node_id)
         if node is not None and node.host == host:
             node.move_to(node_id, CONNECTING)
@@ -91,11 +91,11 @@ class ClusterConnectionStates:
         self._connecting.add(node_id)
 
     def current_address(self, node_id: str) -> ResolvedAddress:
-        """Where to connect to; raises ``OSError`` if the name of the host leads nowhere."""
+        """Returns the address to connect to; raises ``OSError`` if the host name cannot be resolved."""
         return self._node(node_id).current_address(self._resolver)
 
     def checking_api_versions(self, node_id: str) -> None:
-        """The connection is there, and the node is being asked what it speaks."""
+        """Records that the connection is established and the node's API versions have been requested."""
         node = self._node(node_id)
         node.move_to(node_id, CHECKING_API_VERSIONS)
         self._reset_setup_timeout(node)
@@ -112,7 +112,7 @@ class ClusterConnectionStates:
         self._connecting.discard(node_id)
 
     def disconnected(self, node_id: str, now: int, reason: str | None = None) -> None:
-        """The connection is lost, or was never made."""
+        """Records that the connection is lost, or was never made."""
         node = self._node(node_id)
         before = node.state
         node.move_to(node_id, DISCONNECTED)
@@ -121,7 +121,7 @@ class ClusterConnectionStates:
     def authentication_failed(
         self, node_id: str, now: int, error: AuthenticationError, reason: str | None = None
     ) -> None:
-        """The node does not believe who this is. Somebody has to be told; to try again is of little use."""
+        """Records that the node rejected this client's credentials. Report it: retrying is of little use."""
         node = self._node(node_id)
         before = node.state
         node.move_to(node_id, AUTHENTICATION_FAILED)
@@ -141,7 +141,7 @@ class ClusterConnectionStates:
             self._connecting.discard(node_id)
         else:
             self._reset_setup_timeout(node)
-            # It was there and is gone: the node may have moved to other addresses.
+            # An established connection was lost: the node may have moved to other addresses.
             node.forget_addresses()
 
     def _reset_setup_timeout(self, node: NodeConnectionState) -> None:
@@ -149,7 +149,7 @@ class ClusterConnectionStates:
         node.connection_setup_timeout_ms = self._setup_timeout.backoff(0)
 
     def throttle(self, node_id: str, until_ms: int) -> None:
-        """The node will not read until then; an earlier time than one announced before changes nothing."""
+        """Throttles the node until then; an earlier time than one announced before changes nothing."""
         node = self.by_node.get(node_id)
         if node is not None and node.throttle_until_ms < until_ms:
             node.throttle_until_ms = until_ms
@@ -158,7 +158,7 @@ class ClusterConnectionStates:
         self.by_node.pop(node_id, None)
         self._connecting.discard(node_id)
 
-    # -- what may be done
+    # -- permitted actions
 
     def can_connect(self, node_id: str, now: int) -> bool:
         node = self.by_node.get(node_id)
@@ -167,7 +167,7 @@ class ClusterConnectionStates:
         )
 
     def is_ready(self, node_id: str, now: int) -> bool:
-        """Whether it is connected, and not throttled."""
+        """Whether the node is connected and not throttled."""
         node = self.by_node.get(node_id)
         return node is not None and node.state is READY and node.throttle_until_ms <= now
 
@@ -175,10 +175,10 @@ class ClusterConnectionStates:
         return any(node.state is READY and node.throttle_until_ms <= now for node in self.by_node.values())
 
     def connection_delay(self, node_id: str, now: int) -> int:
-        """How long to wait before anything can be done about this connection.
+        """How long to wait before acting on this connection.
 
-        Nothing for a node that is not known yet, the rest of the back-off for one that is lost, as long as it may take
-        for one that is being made. One that is there will report by itself when something happens: forever.
+        Zero for an unknown node, the rest of the back-off for a lost connection, the set-up time-out for one that is
+        connecting. An established one reports events by itself: forever.
         """
         node = self.by_node.get(node_id)
         if node is None:
@@ -194,11 +194,11 @@ class ClusterConnectionStates:
         return 0 if node is None else max(node.throttle_until_ms - now, 0)
 
     def poll_delay_ms(self, node_id: str, now: int) -> int:
-        """How long to wait before trying to send: for the end of the throttling, if that is what it waits for."""
+        """How long to wait before trying to send; for a throttled node, until the throttling ends."""
         throttled = self.throttle_delay_ms(node_id, now)
         return throttled if throttled and self.is_connected(node_id) else self.connection_delay(node_id, now)
 
-    # -- what is known
+    # -- queries
 
     def state(self, node_id: str) -> ConnectionState | None:
         node = self.by_node.get(node_id)
@@ -216,7 +216,7 @@ class ClusterConnectionStates:
         return state is not None and state.is_connected
 
     def is_disconnected(self, node_id: str) -> bool:
-        """Whether it was connected, or tried to be, and is not; false for a node that is not known."""
+        """Whether a connection or an attempt has failed; false for an unknown node."""
         state = self.state(node_id)
         return state is not None and state.is_disconnected
 
@@ -237,15 +237,15 @@ class ClusterConnectionStates:
 
     @property
     def has_connecting(self) -> bool:
-        """Whether a connection is in the making."""
+        """Whether any node is connecting."""
         return bool(self._connecting)
 
     def nodes_with_connection_setup_timeout(self, now: int) -> list[str]:
-        """Those whose connection has been in the making for too long."""
+        """Returns the nodes that have been connecting for too long."""
         return [node_id for node_id in sorted(self._connecting) if now > self._setup_deadline_ms(node_id)]
 
     def time_to_next_setup_timeout_ms(self, now: int) -> int:
-        """How long it takes until that can be so for one of them."""
+        """How long until a connection attempt can time out."""
         if not self._connecting:
             return FOREVER
         return max(min(map(self._setup_deadline_ms, self._connecting)) + 1 - now, 0)

@@ -1,4 +1,4 @@
-"""Listeners: where connections come in."""
+"""Endpoints: the listeners of a node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.common.dataclass import dataclass
 
 
 class SecurityProtocol(IntEnum):
-    """How a listener's connections are secured, with Kafka's numbers."""
+    """The security protocols of listeners, with Kafka's numbers."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -18,7 +18,7 @@ class SecurityProtocol(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A listener: its name, how it is secured, and the address it binds to. Port 0 means any free one."""
+    """A listener: its name, its security protocol, and the address it binds to. Port 0 means any free one."""
 
     listener_name: str
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT

@@ -1,4 +1,4 @@
-"""Exponential back-off: how long to wait before the next attempt."""
+"""Exponential back-off: the delay before the next attempt."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from random import Random
 
 
 class ExponentialBackoff:
-    """Waits that grow from one failed attempt to the next, up to a limit, and differ a little at random.
+    """Computes delays that grow with each failed attempt, up to a limit, with random jitter.
 
     With 50 ms, a factor of 2, at most 1000 ms and a jitter of 0.2, attempt 0 waits 40 to 60 ms, attempt 1 waits 80 to
-    120, attempt 4 waits 640 to 960, and from attempt 5 on it is 800 to 1000 ms. The jitter is what keeps a thousand
-    clients of a broker that went down from coming back in the same millisecond.
+    120, attempt 4 waits 640 to 960, and from attempt 5 on it is 800 to 1000 ms. The jitter keeps a thousand clients of
+    a broker that went down from reconnecting in the same millisecond.
     """
 
     __slots__ = ("_initial", "_jitter", "_max", "_max_exponent", "_multiplier", "_random")
@@ -26,12 +26,12 @@ class ExponentialBackoff:
         self._max = max_ms
         self._jitter = jitter
         self._random = random
-        # The attempt that reaches the limit. Without it the power of a large attempt would overflow.
+        # The attempt that reaches the limit. A larger exponent could overflow.
         growing = max_ms > initial_ms and multiplier > 1
         self._max_exponent = math.log(max_ms / max(initial_ms, 1), multiplier) if growing else 0.0
 
     def backoff(self, attempts: int) -> int:
-        """Milliseconds to wait after so many failed attempts before; never more than the limit."""
+        """Milliseconds to wait after this many failed attempts; never more than the limit."""
         if self._max_exponent == 0:
             return self._initial
         term = self._initial * self._multiplier ** min(attempts, self._max_exponent)

@@ -1,4 +1,4 @@
-"""Idle connections: the least recently active one first."""
+"""Idle connections, ordered by last activity."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Active(Protocol):
-    """A connection that notes when it was last active."""
+    """A connection that records when it was last active."""
 
     last_active_ns: int
 
@@ -18,11 +18,12 @@ T = TypeVar("T", bound=Active)
 class IdleExpiryManager(Generic[T]):
     """Finds the connection that has been idle longest.
 
-    Being active is the common case and must cost next to nothing, so all a connection does then is to note the time in
-    itself. The heap holds times that may be out of date, but only ever too old. So whoever is on top with a time that
-    is *not* out of date really is the one that has been idle longest; any other is put back with its true time.
+    Activity is the common case and must cost next to nothing, so a connection then only stores the time in itself. The
+    heap holds times that may be outdated, but only ever too old. So an entry on top whose time is *current* really is
+    the connection idle longest; any other is put back with its true time.
 
-    Asked once per poll, it names at most one connection to close, and looks only when the oldest can have expired.
+    It is asked once per poll, returns at most one connection to close, and searches only when the oldest can have
+    expired.
     """
 
     def __init__(self, max_idle_ms: int, now_ns: int) -> None:
@@ -31,7 +32,7 @@ class IdleExpiryManager(Generic[T]):
         self._members: set[T] = set()
         self._order = 0
         self.next_check_ns = now_ns + self._max_idle_ns
-        """Until then nobody can have been idle for too long."""
+        """No connection can have expired before this time."""
 
     def add(self, connection: T, now_ns: int) -> None:
         connection.last_active_ns = now_ns
@@ -39,18 +40,18 @@ class IdleExpiryManager(Generic[T]):
         self._push(connection)
 
     def _push(self, connection: T) -> None:
-        self._order += 1  # decides between equal times, and keeps the heap from comparing connections
+        self._order += 1  # breaks ties, so that the heap never compares connections
         heapq.heappush(self._heap, (connection.last_active_ns, self._order, connection))
 
     def remove(self, connection: T) -> None:
         self._members.discard(connection)
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._members):
-            # Most of the heap is connections that are gone: let go of them.
+            # Most of the heap is closed connections: drop them.
             self._heap = [entry for entry in self._heap if entry[2] in self._members]
             heapq.heapify(self._heap)
 
     def oldest(self) -> T | None:
-        """The connection that has been idle longest."""
+        """Returns the connection that has been idle longest."""
         heap = self._heap
         while heap:
             noted_ns, _, connection = heap[0]
@@ -64,7 +65,7 @@ class IdleExpiryManager(Generic[T]):
         return None
 
     def poll_expired(self, now_ns: int) -> T | None:
-        """The connection that has been idle longest, if that is too long; the caller closes it."""
+        """Returns the connection idle longest if it has expired; the caller closes it."""
         if now_ns <= self.next_check_ns:
             return None
         oldest = self.oldest()

@@ -1,4 +1,4 @@
-"""Requests in flight: sent, or being sent, and not answered yet."""
+"""Requests in flight: sent, or being sent, without a response yet."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from barnabas.protocol.headers import ResponseHeader
 from barnabas.protocol.message import Response
 
 FOREVER = sys.maxsize
-"""A time, or a delay, that does not come to pass."""
+"""A time or a delay that is never reached."""
 
 _CORRELATION_ID = struct.Struct(">i")
 _API_VERSIONS = ApiKey.API_VERSIONS
 
 
 class CorrelationIdMismatchError(ProtocolError):
-    """An answer that belongs to another request than the one whose turn it is."""
+    """A response belongs to another request than the next expected one."""
 
 
 class InFlightRequest:
-    """A request on its way, and all it takes to make a response of it, whatever happens."""
+    """A request in flight, with everything needed to make a response of it, whatever happens."""
 
     __slots__ = ("api_version", "internal", "request", "send", "sent_ms", "throttle_ms")
 
@@ -39,11 +39,11 @@ class InFlightRequest:
         self.internal = internal
         """Sent by the network client for its own use; no caller waits for it."""
         self.throttle_ms = 0
-        """For how long the node has announced not to read meanwhile: that is no time to hold against it."""
+        """The time for which the node announced not to read; it does not count towards the time-out."""
 
     @property
     def deadline_ms(self) -> int:
-        """The last moment at which an answer is in time."""
+        """The latest time for the response."""
         return self.sent_ms + self.request.request_timeout_ms + self.throttle_ms
 
     def completed(self, body: Response | None, now: int) -> ClientResponse:
@@ -68,7 +68,7 @@ class InFlightRequest:
         )
 
     def decode(self, payload: memoryview) -> Response:
-        """Reads the answer to this request; :class:`ProtocolError` if it is not one."""
+        """Decodes the response to this request; :class:`ProtocolError` if it is not one."""
         request = self.request
         if len(payload) < 4:
             raise ProtocolError(f"a response of {len(payload)} bytes is too short for its header")
@@ -82,7 +82,7 @@ class InFlightRequest:
         api_key = request.api_key
         version = self.api_version
         if api_key is _API_VERSIONS:
-            return self._decode_api_versions(payload, start)  # whose header has never tagged fields
+            return self._decode_api_versions(payload, start)  # its header never has tagged fields
         if api_key.response_header_version(version):
             if len(payload) > 4 and not payload[4]:  # no tagged fields, as in every response so far
                 start = 5
@@ -91,16 +91,16 @@ class InFlightRequest:
         return api_key.response.decode_from(payload, version, start)[0]
 
     def _decode_api_versions(self, payload: memoryview, start: int) -> Response:
-        """In version 0, if the node is too old for the version that was asked for; no header says so.
+        """Decodes version 0 if the node is too old for the requested version; no header says so.
 
-        In a flexible version such an answer would have a null list where none is allowed, or worse, make sense.
+        In a flexible version such a response would have a null list where none is allowed, or worse, seem valid.
         """
         response = ApiKey.API_VERSIONS.response
         if self.api_version and bytes(payload[start : start + 2]) == _UNSUPPORTED_VERSION:
             try:
                 body, _ = response.decode_from(payload, 0, start)
             except ProtocolError:
-                pass  # then the node has refused in the very version that it refuses
+                pass  # the node has rejected the version in that same version
             else:
                 return body
         body, _ = response.decode_from(payload, self.api_version, start)
@@ -114,15 +114,15 @@ _UNSUPPORTED_VERSION = b"\x00\x23"
 
 
 class InFlightRequests:
-    """The requests in flight, node by node, the newest first.
+    """The requests in flight, per node, the newest first.
 
-    A broker answers the requests of one connection in the order in which they came. So the answer that arrives is for
-    the request at the back of the queue, and the one being sent just now is at the front:
+    A broker responds to the requests of one connection in the order of their arrival. So an arriving response belongs
+    to the request at the back of the queue, and the request being sent is at the front:
 
-        front  [ 14 (being sent), 13, 12 ]  back      the next answer has to be for 12
+        front  [ 14 (being sent), 13, 12 ]  back      the next response must be for 12
 
-    How long the queue may get is ``max.in.flight.requests.per.connection``. More than one keeps the node busy while
-    answers travel; five is as many as an idempotent producer can have and still be told apart by the broker.
+    ``max.in.flight.requests.per.connection`` limits the queue. More than one keeps the node busy while responses
+    travel; five is the most that the broker can deduplicate for an idempotent producer.
     """
 
     def __init__(self, max_in_flight_per_connection: int) -> None:
@@ -132,8 +132,8 @@ class InFlightRequests:
         self._queues: dict[str, deque[InFlightRequest]] = {}
         self._count = 0
         self.earliest_deadline_ms = FOREVER
-        """No request times out before this. It may be too early, when the request it came from is gone, but never too
-        late; so that in nearly every poll one comparison says that nothing has timed out."""
+        """No request times out before this. It may be too early, after its request has ended, but never too late; so
+        nearly every poll needs only one comparison to see that nothing has timed out."""
 
     def add(self, request: InFlightRequest) -> None:
         sent = request.request
@@ -147,12 +147,12 @@ class InFlightRequests:
         self.earliest_deadline_ms = min(self.earliest_deadline_ms, deadline_ms)
 
     def next_expected(self, node_id: str) -> InFlightRequest | None:
-        """The request that the next answer of this node has to be for."""
+        """Returns the request that the next response of this node must be for."""
         queue = self._queues.get(node_id)
         return queue[-1] if queue else None
 
     def complete_next(self, node_id: str) -> InFlightRequest:
-        """Takes out the oldest request: it has been answered."""
+        """Removes the oldest request, which has its response."""
         request = self._queue(node_id).pop()
         self._count -= 1
         if not self._count:
@@ -160,11 +160,11 @@ class InFlightRequests:
         return request
 
     def last_sent(self, node_id: str) -> InFlightRequest:
-        """The newest request, which may be going out still."""
+        """Returns the newest request, which may still be going out."""
         return self._queue(node_id)[0]
 
     def complete_last_sent(self, node_id: str) -> InFlightRequest:
-        """Takes out the newest request: it has gone out and wants no answer."""
+        """Removes the newest request, which is sent and expects no response."""
         request = self._queue(node_id).popleft()
         self._count -= 1
         if not self._count:
@@ -178,19 +178,19 @@ class InFlightRequests:
         return queue
 
     def can_send_more(self, node_id: str) -> bool:
-        """Whether there is room for another one, and the last one has gone out whole."""
+        """Whether another request may be in flight and the last one is completely sent."""
         queue = self._queues.get(node_id)
         return not queue or (not queue[0].send.remaining and len(queue) < self._max)
 
     def count(self, node_id: str | None = None) -> int:
-        """How many there are, for one node or for all."""
+        """Number of requests, for one node or for all."""
         if node_id is None:
             return self._count
         queue = self._queues.get(node_id)
         return len(queue) if queue else 0
 
     def clear_all(self, node_id: str) -> list[InFlightRequest]:
-        """Takes out all requests to a node, in the order in which they were sent."""
+        """Removes all requests to a node, in the order in which they were sent."""
         queue = self._queues.pop(node_id, None)
         if not queue:
             return []
@@ -201,7 +201,7 @@ class InFlightRequests:
         return list(queue)
 
     def increment_throttle_time(self, node_id: str, throttle_ms: int) -> None:
-        """Gives the requests to a node so much longer, because it has announced not to read for that time."""
+        """Extends the deadlines of the requests to a node by the throttle time that it announced."""
         for request in self._queues.get(node_id, ()):
             request.throttle_ms += throttle_ms
 
@@ -219,7 +219,7 @@ class InFlightRequests:
         return timed_out
 
     def time_to_next_timeout_ms(self, now: int) -> int:
-        """For how long nothing can time out."""
+        """How long until a request can time out."""
         deadline_ms = self.earliest_deadline_ms
         return FOREVER if deadline_ms == FOREVER else max(deadline_ms + 1 - now, 0)
 

@@ -1,4 +1,4 @@
-"""Which node to ask something that any node can answer."""
+"""Chooses the node for a request that any node can serve."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from barnabas.network.node import Node
 
 
 class LeastLoadedNode:
-    """The node to send a request to that any node can answer, if there is one."""
+    """The node for a request that any node can serve, if there is one."""
 
     __slots__ = ("connection_ready", "node")
 
     def __init__(self, node: Node | None, *, connection_ready: bool) -> None:
         self.node = node
         self.connection_ready = connection_ready
-        """Whether there is a connection that works at all, even one that takes no more requests just now."""
+        """Whether any connection works, even if it takes no more requests right now."""
 
     @property
     def has_node_available_or_connection_ready(self) -> bool:
-        """False means that every known node is beyond reach: time to start again from the bootstrap servers."""
+        """False means that all known nodes are unreachable: time to start again from the bootstrap servers."""
         return self.node is not None or self.connection_ready
 
     def __repr__(self) -> str:
@@ -32,11 +32,11 @@ class LeastLoadedNode:
 def choose_least_loaded(
     nodes: Sequence[Node], connections: ClientConnections, in_flight: InFlightRequests, random: Random, now: int
 ) -> LeastLoadedNode:
-    """A node that is connected, the fewer requests in flight the better.
+    """Returns the connected node with the fewest requests in flight.
 
-    Else one that is being connected, which is worth waiting for; else one that may be connected, the longer not tried
-    the better. Never one in its back-off, or throttled. Where nodes are equal it is one at random, so that a thousand
-    clients do not all pick the first.
+    Otherwise one that is connecting, which is worth waiting for; otherwise one that may be connected, the least
+    recently tried first. Never one in its back-off, or throttled. Ties are broken at random, so that a thousand clients
+    do not all pick the first.
     """
     states = connections.states
     best: Node | None = None

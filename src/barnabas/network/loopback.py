@@ -1,10 +1,9 @@
 """Connections that do not leave the machine.
 
-They have no network to share, and one thing that is right for a network is wrong for them: congestion control that
-*paces*. BBR, the default of many systems, spreads what is sent over time, at a rate that it measures. Between two
-processes on one machine there is no queue of a router to keep short, only timers that fire for every few packets: half
-of what ``sendfile`` moves over loopback is lost to that (2.6 GB/s instead of 5.3). Reno sends what the window allows,
-at once. It is built into every Linux, and every process may choose it.
+They share no network, so congestion control that *paces* is wrong for them. BBR, the default of many systems, spreads
+data over time, at a rate that it measures. Between two processes on one machine there is no router queue to keep short,
+only timers that fire for every few packets: that halves the throughput of ``sendfile`` over loopback (2.6 GB/s instead
+of 5.3). Reno sends what the window allows, at once. It is built into every Linux, and every process may choose it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 _PACES = b"bbr"
-"""How the names of the algorithms begin that pace: bbr, bbr2, bbr3."""
+"""The prefix of the names of pacing algorithms: bbr, bbr2, bbr3."""
 _DOES_NOT_PACE = b"reno"
 _LONGEST_NAME = 16
 """TCP_CA_NAME_MAX of Linux."""
@@ -24,9 +23,9 @@ _INTERNET = {socket.AF_INET, socket.AF_INET6}
 
 
 def on_one_machine(own: tuple[Any, ...], peer: tuple[Any, ...]) -> bool:
-    """Whether the two ends of a TCP connection, as ``getsockname`` and ``getpeername`` have them, are on one machine.
+    """Whether both ends of a TCP connection, from ``getsockname`` and ``getpeername``, are on one machine.
 
-    The peer is a loopback address, or it is this very address: a machine that talks to itself by its outward name.
+    The peer is a loopback address, or equals the own address: a machine that talks to itself by its outward name.
     """
     if own[0] == peer[0]:
         return True
@@ -39,9 +38,9 @@ def on_one_machine(own: tuple[Any, ...], peer: tuple[Any, ...]) -> bool:
 
 
 def do_not_pace(sock: socket.socket, peer: tuple[Any, ...]) -> None:
-    """Turns pacing off for a TCP connection within this machine, where the system has chosen an algorithm that paces.
+    """Turns pacing off for a TCP connection within this machine, if the system's algorithm paces.
 
-    Nothing depends on it: what the system refuses stays as it is.
+    This is optional: if the system refuses, nothing changes.
     """
     if sys.platform != "linux" or sock.family not in _INTERNET:
         return

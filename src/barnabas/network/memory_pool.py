@@ -1,9 +1,8 @@
-"""Memory pools: how much request data may be held at once.
+"""Memory pools: limit the request data held at once.
 
-``queued.max.requests`` bounds how many requests wait, not how large they are. ``queued.max.request.bytes`` bounds
-their bytes: the buffer of each request is taken from a pool before its payload is read, and given back when the
-request has been handled. A pool that has nothing left makes the connection stop reading, and TCP makes its peer stop
-sending.
+``queued.max.requests`` bounds how many requests wait, not how large they are. ``queued.max.request.bytes`` bounds their
+bytes: the buffer of each request is reserved from a pool before its payload is read, and released when the request has
+been handled. An exhausted pool makes the connection stop reading, and TCP makes its peer stop sending.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from typing import Protocol
 
 
 class MemoryPool(Protocol):
-    """Hands out the right to hold bytes; the bytes themselves come from Python's allocator."""
+    """Grants the right to hold bytes; Python's allocator provides the bytes themselves."""
 
     bounded: bool
 
     def try_reserve(self, size: int) -> bool:
-        """Whether so many bytes may be held. Never waits."""
+        """Whether this many bytes may be held. Never waits."""
         ...
 
     def release(self, size: int) -> None: ...
@@ -34,7 +33,7 @@ class MemoryPool(Protocol):
 
 
 class UnboundedMemoryPool:
-    """No limit but the machine's: Kafka's default."""
+    """Has no limit but the machine's: Kafka's default."""
 
     __slots__ = ()
 
@@ -55,9 +54,8 @@ UNBOUNDED = UnboundedMemoryPool()
 class SimpleMemoryPool:
     """A fixed number of bytes.
 
-    Not strict, like Kafka's in the socket server: a reservation is granted while anything at all is left, and may
-    overdraw. So the bound is the pool's size plus one request for each network thread, and a request larger than what
-    is left cannot be starved by smaller ones that keep fitting.
+    Not strict, like Kafka's in the socket server: a reservation is granted while any byte is left, and may overdraw. So
+    the bound is the pool's size plus one request per network thread, and small requests cannot starve a large one.
     """
 
     bounded = True
@@ -96,7 +94,7 @@ class SimpleMemoryPool:
 
     @property
     def denied(self) -> int:
-        """How often a reservation was refused."""
+        """How many reservations were denied."""
         return self._denied
 
     @property

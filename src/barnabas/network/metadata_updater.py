@@ -1,4 +1,4 @@
-"""Who knows the cluster: what a network client asks of the owner of the metadata, and tells it."""
+"""The metadata updater: what a network client asks of the owner of the metadata, and reports to it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,19 @@ class MetadataClient(Protocol):
 
 
 class MetadataUpdater(Protocol):
-    """Keeps the list of nodes up to date, by means of a client that it is plugged into.
+    """Keeps the list of nodes up to date through the client it is plugged into.
 
-    The client calls all of this from its own thread. A failed Metadata request is reported through
-    :meth:`handle_failed_request`, a lost connection through :meth:`handle_server_disconnect`; a lost connection with a
-    Metadata request in flight, through both.
+    The client calls all methods from its own thread. It reports a failed Metadata request through
+    :meth:`handle_failed_request`, a lost connection through :meth:`handle_server_disconnect`, and a lost connection
+    with a Metadata request in flight through both.
     """
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster that the nodes belong to. A node of another cluster, at an address that has changed hands, can
-        then refuse (KIP-1242)."""
+        """The id of the cluster.
+
+        It lets a node of another cluster, at a reassigned address, reject the client (KIP-1242).
+        """
         return None
 
     @property
@@ -51,11 +53,11 @@ class MetadataUpdater(Protocol):
     def fetch_nodes(self) -> Sequence[Node]: ...
 
     def is_update_due(self, now: int) -> bool:
-        """Whether a Metadata request should go out before anything else does."""
+        """Whether a Metadata request must be sent before anything else."""
         ...
 
     def maybe_update(self, client: MetadataClient, now: int) -> int:
-        """Sends a Metadata request if it is time; returns for how many milliseconds this need not be called again."""
+        """Sends a Metadata request if it is due; returns the milliseconds until the next call is needed."""
         ...
 
     def handle_server_disconnect(
@@ -63,24 +65,24 @@ class MetadataUpdater(Protocol):
     ) -> None: ...
 
     def handle_failed_request(self, now: int, error: ApiError | None) -> None:
-        """A Metadata request will not be answered; ``error`` says why, if there is no use in trying again."""
+        """Reports that a Metadata request gets no response; ``error`` says why, if retrying is useless."""
         ...
 
     def handle_completed_metadata_response(self, request: ClientRequest, now: int, response: Response) -> None: ...
 
     def needs_rebootstrap(self, now: int) -> bool:  # noqa: ARG002 - this one never does
-        """Whether the known nodes have been useless for so long that the client should forget them (KIP-1102)."""
+        """Whether the known nodes have been unusable for so long that the client should forget them (KIP-1102)."""
         return False
 
     def rebootstrap(self, now: int) -> None:
-        """Forget all nodes but the bootstrap servers. All connections have been closed before."""
+        """Forgets all nodes but the bootstrap servers. The client has closed all connections before."""
         ...
 
     def close(self) -> None: ...
 
 
 class ManualMetadataUpdater(MetadataUpdater):
-    """Nodes that somebody else sets: a broker that talks to the controllers, a test."""
+    """Holds nodes set by its owner: a broker that talks to the controllers, a test."""
 
     def __init__(self, nodes: Sequence[Node] = ()) -> None:
         self._nodes = list(nodes)

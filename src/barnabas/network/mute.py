@@ -1,8 +1,8 @@
 """The mute state machine of a channel.
 
-A muted channel is not read. It is muted the moment one of its requests is handed to the handlers and stays so until
-that request has been answered, which is what keeps the requests of one connection in order. A quota violation keeps it
-muted for longer: the answer goes out at once, and the reading resumes only when the throttle time is over.
+A muted channel is not read. It is muted when one of its requests is passed to the handlers, and stays muted until the
+response is sent, which keeps the requests of one connection in order. A quota violation extends the muting: the
+response is sent at once, and reading resumes only when the throttle time is over.
 
 All transitions are in this table; anything else is a bug and raises.
 
@@ -17,7 +17,7 @@ MUTED_AND_THROTTLED_AND_RESPONSE_...   THROTTLE_ENDED    MUTED_AND_RESPONSE_PEND
 MUTED_AND_THROTTLED                    THROTTLE_ENDED    MUTED
 ====================================== ================= ======================================
 
-Only from MUTED may a channel go back to NOT_MUTED.
+A channel may return to NOT_MUTED only from MUTED.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from barnabas.common.dataclass import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where a broker is to be reached.
+    """The address of a broker.
 
     A bootstrap server, of which only the address is known yet, gets a negative id.
 
@@ -20,14 +20,14 @@ class Node:
     port: int
     rack: str | None = None
     id_string: str = field(init=False, repr=False, compare=False)
-    """The id as it names the connection to this node."""
+    """The id as the name of the connection to this node."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id_string", str(self.id))
 
     @property
     def is_empty(self) -> bool:
-        """Whether this stands for "no node": a partition without a leader has such a one."""
+        """Whether this means "no node", as for a partition without a leader."""
         return not self.host or self.port < 0
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What each node speaks: the outcome of version negotiation (KIP-35)."""
+"""The API versions of each node: the outcome of version negotiation (KIP-35)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _APIS = {int(key): key for key in ApiKey}
 
 
 class NodeApiVersions:
-    """The APIs one node serves, each with its range of versions, and the features of its cluster."""
+    """The APIs of one node, each with its range of versions, and the features of its cluster."""
 
     __slots__ = ("finalized_features", "finalized_features_epoch", "supported", "supported_features", "unknown_apis")
 
@@ -29,7 +29,7 @@ class NodeApiVersions:
     ) -> None:
         self.supported: dict[ApiKey, VersionRange] = {}
         self.unknown_apis: dict[int, VersionRange] = {}
-        """Those of a node newer than this client."""
+        """APIs of a node that is newer than this client."""
         for row in api_versions:
             spoken = VersionRange(row.min_version, row.max_version)
             known = _APIS.get(row.api_key)
@@ -39,7 +39,7 @@ class NodeApiVersions:
                 self.supported[known] = spoken
         self.supported_features = dict(supported_features or {})
         self.finalized_features = dict(finalized_features or {})
-        """The level of each feature that the whole cluster has agreed on."""
+        """The finalized level of each feature of the cluster."""
         self.finalized_features_epoch = finalized_features_epoch
 
     @classmethod
@@ -55,7 +55,7 @@ class NodeApiVersions:
         )
 
     def latest_usable_version(self, api_key: ApiKey, allowed: VersionRange | None = None) -> int:
-        """The newest version that the node has and the caller allows, or :class:`UnsupportedVersionError`."""
+        """Returns the newest version that the node has and the caller allows, or :class:`UnsupportedVersionError`."""
         wanted = api_key.stable_versions if allowed is None else allowed
         spoken = self.supported.get(api_key)
         if spoken is None:
@@ -75,17 +75,17 @@ class NodeApiVersions:
 
 
 class FinalizedFeatures(NamedTuple):
-    """The features that the cluster has agreed on, as of a metadata offset; -1: nobody has told yet."""
+    """The finalized features of the cluster, as of a metadata offset; -1 if not known yet."""
 
     epoch: int
     levels: Mapping[str, int]
 
 
 class ApiVersions:
-    """The versions of all nodes that a client is connected to.
+    """The API versions of all nodes that a client is connected to.
 
-    The network client writes, and others look: a transaction manager wants to know the level of
-    ``transaction.version`` from whatever thread it runs on.
+    The network client writes and others read: a transaction manager needs the level of ``transaction.version`` on
+    whatever thread it runs.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class ApiVersions:
     def update(self, node_id: str, versions: NodeApiVersions) -> None:
         with self._lock:
             self._by_node[node_id] = versions
-            # Nodes learn of new levels one after the other: an older epoch is the word of one that lags behind.
+            # Nodes learn new levels one after the other: an older epoch comes from a node that lags behind.
             if versions.finalized_features_epoch > self._finalized.epoch:
                 self._finalized = FinalizedFeatures(versions.finalized_features_epoch, versions.finalized_features)
 
@@ -106,7 +106,7 @@ class ApiVersions:
             self._by_node.pop(node_id, None)
 
     def get(self, node_id: str) -> NodeApiVersions | None:
-        return self._by_node.get(node_id)  # one look at one field, which needs no lock
+        return self._by_node.get(node_id)  # reading one field needs no lock
 
     @property
     def finalized_features(self) -> FinalizedFeatures:

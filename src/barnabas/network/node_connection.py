@@ -1,4 +1,4 @@
-"""The connection of a client to one node: its states, and what is remembered from one connection to the next."""
+"""The connection of a client to one node: its states, and what is remembered between connections."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class ConnectionState(Enum):
-    """How far a connection has come.
+    """The progress of a connection.
 
     ====================== ============================================================================
-    state                  what may follow
+    state                  next states
     ====================== ============================================================================
     DISCONNECTED           CONNECTING
     CONNECTING             CHECKING_API_VERSIONS, READY, DISCONNECTED, AUTHENTICATION_FAILED
@@ -26,10 +26,10 @@ class ConnectionState(Enum):
     AUTHENTICATION_FAILED  CONNECTING
     ====================== ============================================================================
 
-    CONNECTING covers all that the channel does by itself: TCP, TLS, SASL. CHECKING_API_VERSIONS can follow itself:
-    the node was asked in a version it does not know, and is asked again in an older one. A client that does not ask at
-    all goes from CONNECTING to READY. A connection that is READY can still fail to authenticate, because a broker may
-    want it done again after a while (KIP-368).
+    CONNECTING covers everything the channel does by itself: TCP, TLS, SASL. CHECKING_API_VERSIONS can follow itself:
+    the node did not know the version of the request, which is repeated in an older one. A client that skips the request
+    goes from CONNECTING to READY. A READY connection can still fail to authenticate, because a broker may require
+    re-authentication (KIP-368).
     """
 
     DISCONNECTED = "disconnected"
@@ -63,7 +63,7 @@ TRANSITIONS: dict[ConnectionState, frozenset[ConnectionState]] = {
 
 
 class NodeConnectionState:
-    """All that is remembered about the connection to one node, from one connection to the next."""
+    """Everything remembered about the connection to one node, across reconnects."""
 
     __slots__ = (
         "_addresses",
@@ -86,15 +86,15 @@ class NodeConnectionState:
         self.state = DISCONNECTED
         self.last_connect_attempt_ms = -FOREVER
         self.failed_attempts = 0
-        """Connections in a row that did not get as far as READY."""
+        """Consecutive connections that did not reach READY."""
         self.failed_connect_attempts = 0
-        """Those of them that did not even get past CONNECTING."""
+        """Those that did not even get past CONNECTING."""
         self.reconnect_backoff_ms = 0
         self.connection_setup_timeout_ms = 0
         self.throttle_until_ms = -FOREVER
         self.authentication_error: AuthenticationError | None = None
         self.last_error: str | None = None
-        """Why the last connection was lost, in words; none while the connection is READY."""
+        """Explains why the last connection was lost; None while the connection is READY."""
         self._addresses: Sequence[ResolvedAddress] = ()
         self._index = 0
         self._last_attempted: ResolvedAddress | None = None
@@ -109,21 +109,21 @@ class NodeConnectionState:
     # -- addresses
 
     def current_address(self, resolve: HostResolver) -> ResolvedAddress:
-        """The address to connect to; raises ``OSError`` if the host has none."""
+        """Returns the address to connect to; raises ``OSError`` if the host has none."""
         if not self._addresses:
             self._addresses = resolve(self.host)
             if not self._addresses:
                 raise UnknownHostError(f"the host name {self.host!r} has no address")
             log.debug("Host %s has the addresses %s", self.host, self._addresses)
-            # After a connection was lost the name is looked up again. Not to come back first of all to the address
-            # that has just failed, when there are others: a load balancer may be down that is still in the DNS.
+            # After a connection was lost the name is resolved again. Do not start with the address that has just failed
+            # if there are others: a failed load balancer may still be in the DNS.
             skip = len(self._addresses) > 1 and self._addresses[0] == self._last_attempted
             self._index = 1 if skip else 0
         self._last_attempted = self._addresses[self._index]
         return self._last_attempted
 
     def move_to_next_address(self) -> None:
-        """On to the next address; after the last one the name is to be looked up again."""
+        """Moves to the next address; after the last one the name is resolved again."""
         self._index += 1
         if self._index >= len(self._addresses):
             self._addresses = ()

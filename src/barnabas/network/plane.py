@@ -1,7 +1,7 @@
-"""The request plane: where a processor hands its requests to.
+"""The request plane: the destination of a processor's requests.
 
-It is an interface because the layers above own what is behind it: the request channel and its handlers on a broker,
-something much smaller in a test.
+It is an interface because the layers above own the implementation: the request channel and its handlers on a broker, a
+much smaller one in a test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from barnabas.protocol.headers import ParsedHeader
 
 @dataclass(slots=True)
 class ConnectionContext:
-    """What stays the same for all requests of one connection."""
+    """The state that all requests of one connection share."""
 
     connection_id: str
     client_address: str
@@ -26,15 +26,15 @@ class ConnectionContext:
     security_protocol: SecurityProtocol
     from_privileged_listener: bool
     principal: Any = None
-    """Who is at the other end, from the channel's authenticator; None on a listener without authentication."""
+    """The authenticated principal of the peer; None on a listener without authentication."""
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     local_socket: LocalSocketOffer | None = None
-    """What to tell the client if it is one of ours; none if it is on another machine, or has moved already."""
+    """The offer for a client of ours; None if it is on another machine, or has moved already."""
     has_produced: bool = False
-    """Whether a produce request of this connection was let in under a quota. From then on, muting it is enough."""
+    """Whether a produce request of this connection was admitted under a quota. From then on, muting it is enough."""
     refers: bool = False
-    """Whether large messages go around the socket: see `barnabas.network.transport.local.frame_references`."""
+    """Whether large messages are sent as references: see `barnabas.network.transport.local.frame_references`."""
 
 
 class ProcessorHandle(Protocol):
@@ -44,7 +44,7 @@ class ProcessorHandle(Protocol):
     endpoint: Endpoint
 
     def enqueue_response(self, response: AnyResponse) -> bool:
-        """Queues a response; returns whether the processor sleeps and has to be woken."""
+        """Queues a response; returns whether the processor sleeps and must be woken."""
         ...
 
     def wakeup(self) -> None: ...
@@ -69,11 +69,11 @@ class RequestPlane(Protocol):
         pool: MemoryPool,
         received_ns: int,
     ) -> Any:
-        """A request for the plane's own use; raises if this listener does not serve that API in that version."""
+        """Creates a request; raises if this listener does not serve that API in that version."""
         ...
 
     def submit(self, requests: list[Any]) -> None:
-        """All requests of one poll. Blocks while the queue is full: that is the back-pressure."""
+        """Accepts all requests of one poll. Blocks while the queue is full: that is the back-pressure."""
         ...
 
     def add_processor(self, processor: ProcessorHandle) -> None: ...

@@ -1,8 +1,7 @@
-"""Readiness: which sockets can be read or written. The one module that knows how the platform tells.
+"""Readiness of sockets to read or write. Only this module knows the platform's mechanism.
 
-Linux has epoll; everything else goes through :mod:`selectors`, which picks kqueue on macOS. Both are level-triggered:
-a socket is reported again and again until it has been read, so a socket that must not be read is taken out, not merely
-ignored.
+Linux has epoll; everything else uses :mod:`selectors`, which picks kqueue on macOS. Both are level-triggered: a socket
+is reported until it has been read, so a socket that must not be read is unregistered, not merely ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _wait = sockets.wait
 READ = 1
 WRITE = 4
 _HANGUP = 0x18
-"""EPOLLERR and EPOLLHUP: reported unasked, and reported here as readable, because reading tells what happened."""
+"""EPOLLERR and EPOLLHUP: always reported, and treated as readable, because a read reveals the error."""
 
 
 READABLE = READ | _HANGUP
@@ -37,14 +36,14 @@ class Poller(Protocol):
     def unregister(self, fd: int) -> None: ...
 
     def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
-        """File descriptors and what they are ready for (``READ | WRITE``); waits for the first one that long."""
+        """Returns file descriptors and their readiness (``READ | WRITE``); waits at most this long."""
         ...
 
     def close(self) -> None: ...
 
 
 class EpollPoller:
-    """epoll, on Linux."""
+    """Uses epoll, on Linux."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -60,7 +59,7 @@ class EpollPoller:
 
 
 class PortablePoller:
-    """Whatever :mod:`selectors` has to offer."""
+    """Uses :mod:`selectors`, on any platform."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -95,34 +94,34 @@ class Waker(Protocol):
     """Ends the wait of a poller from another thread."""
 
     fd: int
-    """What the poller reports when it was woken."""
+    """The descriptor that the poller reports after a wakeup."""
 
     def wake(self) -> None:
-        """Ends the wait that is under way, or the next one."""
+        """Ends the current wait, or the next one."""
         ...
 
     def drain(self) -> None:
-        """Called when it was reported."""
+        """Called when the descriptor was reported."""
         ...
 
     def close(self) -> None: ...
 
 
 class EventfdWaker:
-    """An eventfd, which epoll reports once for each time that it was written to: there is nothing to be read."""
+    """Uses an eventfd. epoll reports it once per write, so nothing must be read."""
 
     def __init__(self, poller: EpollPoller) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
-        """Guards ``fd`` against being closed while it is written to: the number is used again, and the write would go
-        to whatever file has it then. Nothing else is locked inside."""
+        """Guards ``fd`` against being closed during a write: the number could be reused, and the write would go to
+        another file. No other lock is taken inside."""
         poller.register(self.fd, READ | select.EPOLLET)
 
     def wake(self) -> None:
         with self._lock:
-            if self.fd >= 0:  # else nobody is waiting
-                # This gives the interpreter lock away, on purpose: whoever is woken can start with it. One that finds
-                # it taken goes back to sleep, which is one more switch of threads.
+            if self.fd >= 0:  # otherwise nothing is waiting
+                # This releases the interpreter lock on purpose, so that the woken thread can start. A thread that finds
+                # the lock taken sleeps again, which costs one more thread switch.
                 os.eventfd_write(self.fd, 1)
 
     def drain(self) -> None: ...
@@ -135,7 +134,7 @@ class EventfdWaker:
 
 
 class SocketWaker:
-    """Two sockets, on any platform."""
+    """Uses a socket pair, on any platform."""
 
     def __init__(self, poller: Poller) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -145,7 +144,7 @@ class SocketWaker:
         poller.register(self.fd, READ)
 
     def wake(self) -> None:
-        with suppress(BlockingIOError, OSError):  # full: it will wake up anyway; closed: nobody is waiting
+        with suppress(BlockingIOError, OSError):  # full: it will wake up anyway; closed: nothing waits
             self._writer.send(b"\0")
 
     def drain(self) -> None:

@@ -1,9 +1,8 @@
 """Processors: the network threads of a broker.
 
-Each runs a selector over its share of a listener's connections, in a loop of fixed order. It reads requests, finds out
-from their headers what they are, hands them over, and sends the answers back. It never looks into a request's body,
-with one exception: the name and version of the client's software in ApiVersions (KIP-511), because they belong to the
-connection.
+Each runs a selector over its share of a listener's connections, in a loop of fixed order. It reads requests, parses
+their headers, passes them on, and sends the responses. It never parses a request's body, with one exception: the name
+and version of the client's software in ApiVersions (KIP-511), because they belong to the connection.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ log = LimitedLogger(logging.getLogger(__name__))
 API_VERSIONS = ApiKey.API_VERSIONS
 
 CONNECTION_QUEUE_SIZE = 20
-"""New connections that may wait for a processor, and the most it takes on in one turn: the ones it has come first."""
+"""New connections that may wait for a processor, and the most it registers per turn: existing ones come first."""
 POLL_MS = 300
 
 DisconnectListener = Callable[[str], None]
@@ -58,7 +57,7 @@ class Processor:
     """One network thread.
 
     Two structures are shared with other threads: ``_new_connections``, filled by the acceptor, and ``_responses``,
-    filled by handlers. All else belongs to the thread itself.
+    filled by handlers. Everything else belongs to the thread itself.
     """
 
     def __init__(
@@ -100,10 +99,10 @@ class Processor:
         )
         self._new_connections: queue.Queue[tuple[socket.socket, tuple[Any, ...]]] = queue.Queue(CONNECTION_QUEUE_SIZE)
         self._arrivals = self._new_connections.queue
-        """What is inside of that queue: whether there is anything can be seen without taking its lock."""
+        """The deque inside that queue: shows whether it is empty without taking its lock."""
         self._responses: deque[AnyResponse] = deque()
         self._wake_lock = threading.Lock()
-        """Guards ``_polling`` and ``_woken``: whether somebody has to wake the selector, and whether somebody has."""
+        """Guards ``_polling`` (the selector may need a wakeup) and ``_woken`` (it has had one)."""
         self._polling = False
         self._woken = False
         self._next_index = 0
@@ -118,7 +117,7 @@ class Processor:
             daemon=False,
         )
 
-    # -- from other threads
+    # -- called by other threads
 
     def start(self) -> None:
         self._started.set()
@@ -145,12 +144,12 @@ class Processor:
         return True
 
     def enqueue_response(self, response: AnyResponse) -> bool:
-        """Called by handlers; returns whether the thread sleeps and :meth:`wakeup` is due."""
+        """Queues a response from a handler; returns whether the thread sleeps and :meth:`wakeup` is due."""
         self._responses.append(response)
         return self._polling
 
     def wakeup(self) -> None:
-        """Wakes the thread, if it sleeps and nobody has done so yet."""
+        """Wakes the thread if it sleeps and has not been woken yet."""
         with self._wake_lock:
             if not self._polling or self._woken:
                 return
@@ -166,10 +165,10 @@ class Processor:
         self.selector.wakeup()
 
     def join(self) -> None:
-        """Waits for the thread; a processor that was never started has only its sockets to close."""
+        """Waits for the thread; a processor that was never started only closes its sockets."""
         if self._started.is_set():
             self.thread.join()
-            self._close_new_connections()  # the acceptor may have been about to hand one over when the thread ended
+            self._close_new_connections()  # the acceptor may have added one while the thread ended
         else:
             self._close_everything()
 
@@ -181,16 +180,16 @@ class Processor:
             while self._should_run:
                 try:
                     self.run_once()
-                except Exception:  # a bug must not take all connections of this thread with it
+                except Exception:  # a bug must not end all connections of this thread
                     log.exception("Processor %d of %s got an uncaught exception", self.id, self._listener)
         finally:
             log.debug("Closing selector of processor %d", self.id)
             self._close_everything()
 
     def run_once(self, timeout_ms: float | None = None) -> None:
-        """One turn: the documented order, which the tests step through one by one.
+        """Runs one turn, in the documented order, which the tests follow step by step.
 
-        Most turns have one thing to do. What there is nothing to do for is not even called.
+        Most turns have one thing to do, so steps without work are not even called.
         """
         selector = self.selector
         if self._arrivals:
@@ -218,7 +217,7 @@ class Processor:
             with self._wake_lock:
                 self._polling = True
                 self._woken = False
-            # Whoever enqueued before it could see us polling has not woken us: look once more.
+            # A thread that enqueued before `_polling` was set has not woken the selector: check once more.
             if self._responses or self._arrivals or not self._should_run:
                 timeout = 0.0
         self.selector.poll(timeout)
@@ -249,8 +248,10 @@ class Processor:
         )
 
     def _connection_id(self, local: tuple[Any, ...], remote: tuple[Any, ...]) -> str:
-        """``local:port-remote:port-index``. The index keeps a reused pair of ports apart from its predecessor, whose
-        requests may still be in flight."""
+        """Returns ``local:port-remote:port-index``.
+
+        The index distinguishes a reused pair of ports from its predecessor, whose requests may still be in flight.
+        """
         index = self._next_index
         self._next_index = 0 if index == 2**31 - 1 else index + 1
         return f"{local[0]}:{local[1]}-{remote[0]}:{remote[1]}-{index}"
@@ -275,15 +276,15 @@ class Processor:
                     request.response_dequeue_time_ns = self._now()
                     request.complete(0, response)
                     self._close_by_id(request.connection_id)
-                elif response.kind is DROP_CONNECTION:  # closing it completes the request, with what was sent of it
+                elif response.kind is DROP_CONNECTION:  # closing it completes the request with the bytes sent so far
                     self._close_by_id(request.connection_id)
-                else:  # no moment of the timeline: it may come while the answer is still going out
+                else:  # not part of the timeline: may come while the response is being sent
                     self._throttle(response)
             except Exception as error:  # noqa: BLE001 - this connection's end, not the processor's
                 self._channel_failed(request.connection_id, "Sending a response failed", error)
 
     def _drop(self, response: SendResponse) -> None:
-        """Its connection has ended, or is ending and waits only for this."""
+        """Completes a response whose connection is closed, or is closing and waits only for this response."""
         request = response.request
         log.warning("Dropping a response: connection %s is gone", request.connection_id)
         request.complete(0, response)
@@ -297,8 +298,7 @@ class Processor:
             self.selector.response_sent(channel)
 
     def _throttle(self, response: AnyResponse) -> None:
-        """A client that was throttled may be gone by the time its throttling starts or ends; then there is nothing to
-        do."""
+        """Starts or ends the throttling of a client. Does nothing if its connection is gone by then."""
         channel = self.selector.open_or_closing(response.request.connection_id)
         if channel is None:
             return
@@ -334,7 +334,7 @@ class Processor:
             plane.submit(requests)
 
     def _note_client_software(self, channel: KafkaChannel, header: ParsedHeader, payload: memoryview) -> None:
-        """KIP-511. A request that cannot be read is answered with an error by its handler; here it is let pass."""
+        """Records the client's software (KIP-511). For an unreadable request, its handler responds with an error."""
         context = channel.context
         with suppress(ProtocolError, UnsupportedVersionError):
             if header.api_version >= 3 and header.api_version in header.api_key.versions:
@@ -357,7 +357,7 @@ class Processor:
                 self._channel_failed(channel.id, "Completing a response failed for", error)
         self.selector.completed_sends.clear()
 
-    # -- the end of connections
+    # -- closing
 
     def _process_disconnected(self) -> None:
         for channel, state in self.selector.disconnected:
@@ -367,8 +367,8 @@ class Processor:
         self.selector.disconnected.clear()
 
     def _forget(self, channel: KafkaChannel) -> None:
-        """Gives back everything that was counted for a connection, once."""
-        if channel.send is not None:  # the answer that was on its way
+        """Releases everything that was counted for a connection, once."""
+        if channel.send is not None:  # the response in flight
             channel.send.request.complete(0, channel.send)
             channel.send = None
         if channel.context is not None:

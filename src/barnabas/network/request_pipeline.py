@@ -1,4 +1,4 @@
-"""The request pipeline of a network client: from requests to bytes, from what the selector reports to responses."""
+"""The request pipeline of a network client: turns requests into bytes, and selector events into responses."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _FIRST_RESERVED_CORRELATION_ID = 2**31 - 8
-"""From here to the end of the positive numbers, for the requests of the SASL handshake on the same connection."""
+"""The correlation ids from here on are reserved for SASL handshake requests on the same connection."""
 _LOWEST_CORRELATION_ID = -(2**31)
 
 
 class RequestPipeline:
     """Sends requests, and turns the events of a poll into responses.
 
-    The responses of what ended between two polls wait in ``ended``: a request that no version exists for, one without
-    an answer that went out at once, those of a connection that was closed on request. The next poll starts with them.
+    ``ended`` holds the responses of requests that ended between two polls: one without a common version, one that
+    expects no response and was sent at once, those of a connection that was closed on request. The next poll returns
+    them first.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class RequestPipeline:
         self._throttle_time_sensor = throttle_time_sensor
         self._metrics = metrics
         self.in_flight = InFlightRequests(config.max_in_flight_requests_per_connection)
-        # Asked several times for every request.
+        # Bound here: used several times per request.
         self._has_room = self.in_flight.can_send_more
         self._node_states = connections.states.by_node
         self._is_channel_ready = selector.is_channel_ready
@@ -109,7 +110,7 @@ class RequestPipeline:
         )
 
     def can_send(self, node_id: str, now: int) -> bool:
-        """Connected, not throttled, the last request sent whole, and room for another one in flight."""
+        """Whether the node is connected, not throttled, its last request sent, and another one may be in flight."""
         node = self._node_states.get(node_id)
         return (
             node is not None
@@ -120,9 +121,9 @@ class RequestPipeline:
         )
 
     def send(self, request: ClientRequest, now: int, *, internal: bool = False) -> None:
-        """Sends a request in the newest version that both sides have; without one, it has ended already.
+        """Sends a request in the newest version that both sides have; without one, the request ends at once.
 
-        An ``internal`` request is one of the client's own, and does not show up among the responses.
+        An ``internal`` request is the client's own and does not appear among the responses.
         """
         node_id = request.destination
         version = request.allowed_versions.highest
@@ -149,14 +150,14 @@ class RequestPipeline:
         if sent and not request.expect_response:
             self.ended.append(self.in_flight.complete_last_sent(node_id).completed(None, now))
 
-    # -- what a poll brought
+    # -- events of a poll
 
     def handle_events(self, now: int) -> list[ClientResponse]:
-        """All that the selector reports, and all that is late; returns the requests that have ended, in order."""
+        """Handles all selector events and time-outs; returns the requests that have ended, in order."""
         responses = self.ended
         self.ended = []
         selector = self._selector
-        # Most polls bring answers, or that a request has gone out, and nothing else.
+        # Most polls bring only responses or completed sends.
         if selector.completed_sends:
             self._handle_completed_sends(responses, now)
         if selector.completed_receives:
@@ -174,7 +175,7 @@ class RequestPipeline:
         return responses
 
     def _handle_completed_sends(self, responses: list[ClientResponse], now: int) -> None:
-        """A request that wants no answer is done with its last byte."""
+        """Ends requests that expect no response once their last byte is sent."""
         for channel, send in self._selector.completed_sends:
             if not send.request.expect_response and self._connections.is_current(channel):
                 responses.append(self.in_flight.complete_last_sent(channel.id).completed(None, now))
@@ -190,7 +191,7 @@ class RequestPipeline:
             try:
                 request, body = self._match(node_id, payload)
             except (ProtocolError, UnsupportedVersionError) as error:
-                # It is known where the next answer begins, but not whose it is: this connection is of no more use.
+                # The next response can be located but not matched to a request: this connection is useless.
                 self._lose(
                     responses, channel, explain_broken_answer(channel.context, self._reached(node_id), error), now
                 )
@@ -205,7 +206,7 @@ class RequestPipeline:
                 self._updater.handle_completed_metadata_response(request.request, now, body)
 
     def _match(self, node_id: str, payload: memoryview) -> tuple[InFlightRequest, Response]:
-        """The request that has to be next, and these bytes as the answer to it."""
+        """Decodes a payload as the response to the next expected request."""
         request = self.in_flight.next_expected(node_id)
         if request is None:
             raise ProtocolError(f"{len(payload)} bytes that answer no request")
@@ -214,7 +215,7 @@ class RequestPipeline:
         return request, request.decode(payload)
 
     def _maybe_throttle(self, request: InFlightRequest, body: Response, now: int) -> None:
-        """KIP-219: the node will not read for a while, so nothing is sent to it for as long."""
+        """KIP-219: the node will not read during the throttle time, so nothing is sent to it."""
         throttle_ms: int = getattr(body, "throttle_time_ms", 0)
         if self._throttle_time_sensor is not None:
             self._throttle_time_sensor.record_soon(throttle_ms)
@@ -235,13 +236,13 @@ class RequestPipeline:
                 self._lose(responses, channel, reason, now, authentication_error=refused, harmless=idle)
 
     def _handle_connections(self, now: int) -> None:
-        """Asks the nodes that are connected, and through with TLS and SASL, what they speak."""
+        """Requests the API versions of nodes that have completed connecting, TLS and SASL."""
         for channel in self._selector.connected:
-            if self._connections.is_current(channel):  # else connected and lost in one poll
+            if self._connections.is_current(channel):  # false if connected and lost in one poll
                 self._connections.established(channel)
         for node_id, version in list(self._negotiation.pending.items()):
             if self._selector.is_channel_ready(node_id) and self.in_flight.can_send_more(node_id):
-                # Not before: until here it is the set-up time-out that watches over the connection.
+                # Not earlier: until here the set-up time-out covers the connection.
                 self._states.checking_api_versions(node_id)
                 self._negotiation.forget(node_id)
                 node: Node = self._connections.channels[node_id].context
@@ -282,14 +283,14 @@ class RequestPipeline:
             self._lose(responses, channel, explain_setup_timeout(channel.context, limit_ms), now, timed_out=True)
 
     def _handle_timed_out_requests(self, responses: list[ClientResponse], now: int) -> None:
-        """Answers come in order: while one is missing the others cannot come either, so the connection goes."""
+        """Closes connections with a late response: responses come in order, so a missing one blocks the others."""
         for node_id in self.in_flight.nodes_with_timed_out_requests(now):
             channel = self._connections.channels[node_id]
             reason = explain_request_timeout(channel.context, self._reached(node_id))
             self._lose(responses, channel, reason, now, timed_out=True)
 
     def _rebootstrap(self, responses: list[ClientResponse], now: int) -> None:
-        """Closes everything and starts again with the bootstrap servers (KIP-899, KIP-1102)."""
+        """Closes all connections and starts again with the bootstrap servers (KIP-899, KIP-1102)."""
         log.info("Starting again from the bootstrap servers")
         for channel in list(self._connections.channels.values()):
             self._lose(responses, channel, "this client starts again from the bootstrap servers", now, harmless=True)
@@ -313,7 +314,7 @@ class RequestPipeline:
         authentication_error: AuthenticationError | None = None,
         harmless: bool = False,
     ) -> None:
-        """A connection is lost, or is closed here because it is of no more use: all its requests end."""
+        """Ends all requests of a connection that is lost, or that is closed here because it is useless."""
         node_id = channel.id
         reached = self._reached(node_id)
         if self._connections.is_moving(node_id):
@@ -334,7 +335,7 @@ class RequestPipeline:
         self._updater.handle_server_disconnect(now, node_id, authentication_error)
 
     def disconnect(self, node_id: str, now: int) -> None:
-        """Closes a connection because the owner of the client wants it; its requests end with the next poll."""
+        """Closes a connection at the owner's request; its requests end with the next poll."""
         reason = "this client closed the connection"
         self._connections.close(node_id)
         self._states.disconnected(node_id, now, reason)

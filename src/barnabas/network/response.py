@@ -1,8 +1,8 @@
-"""Responses: what a handler may tell the processor to do with a request.
+"""Responses: a handler's instructions to the processor about a request.
 
 Three kinds end a request, and each request gets exactly one of those: a response, no response (a produce with acks=0),
-or the end of its connection. Two start and end the muting of a throttled client and go along with the first three. The
-last one drops a connection whose response has been sent but is not read.
+or the end of its connection. Two start and end the muting of a throttled client and accompany the first three. The last
+one drops a connection whose response has been sent but is not read.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ DROP_CONNECTION = ResponseKind.DROP_CONNECTION
 
 
 class PendingRequest(Protocol):
-    """What the network layer needs to know of a request that it has handed over."""
+    """The part of a request that the network layer uses after handing it over."""
 
     connection_id: str
     processor_id: int
     response_dequeue_time_ns: int
 
     def complete(self, network_thread_time_ns: int, response: AnyResponse) -> None:
-        """The last byte is out, or there is none: the time to write the request's timeline into the metrics."""
+        """Writes the request's timeline into the metrics, after the last byte is sent or if there is none."""
         ...
 
 
 class NetworkResponse:
-    """A response without bytes on its way from a handler to the processor that owns the connection."""
+    """A response without bytes, from a handler to the processor that owns the connection."""
 
     __slots__ = ("kind", "request")
 
@@ -56,17 +56,17 @@ class NetworkResponse:
 
 
 class SendResponse(NetworkSend):
-    """An answer: the response and what is to be sent, in one object, because there is one for every request."""
+    """A response and its bytes in one object, because every request needs one."""
 
     __slots__ = ()
 
     kind = SEND
 
     def whole_pieces(self) -> list[Any] | None:
-        """The pieces of the answer, also when they have been sent; None if that cannot be told any more.
+        """Returns the pieces of the response, even after they were sent; None if they are no longer known.
 
-        Of a buffer that went out in several goes the rest is kept as a view of the whole. Of a part of a file only the
-        rest is known.
+        The remainder of a partly sent buffer is kept as a view of the whole. Of a file region only the remainder is
+        known.
         """
         if len(self._pieces) == 1 and type(self._pieces[0]) is bytes:
             return self._pieces

@@ -15,7 +15,7 @@ SelectorStats = reactor.SelectorStats
 
 
 class Selectable(Protocol):
-    """What a network client needs of a :class:`~barnabas.network.selector.Selector`; a test may give it less."""
+    """The part of :class:`~barnabas.network.selector.Selector` that a network client uses; a test may provide less."""
 
     completed_receives: list[tuple[KafkaChannel, memoryview]]
     completed_sends: list[tuple[KafkaChannel, NetworkSend]]

@@ -1,23 +1,20 @@
-"""The selector: a reactor over many channels, the same for broker and client.
+"""The selector: a reactor over many channels, used by broker and client alike.
 
-``poll`` waits for readiness, moves bytes, and leaves what happened in a few lists: requests that are complete, sends
-that are complete, connections made and lost. It belongs to one thread; only :meth:`Selector.wakeup` may be called from
-another.
+``poll`` waits for readiness, moves bytes, and lists the outcome: completed receives, completed sends, connections made
+and connections lost. A selector belongs to one thread; only :meth:`Selector.wakeup` may be called from another.
 
-Four things differ from a textbook reactor, each of them because a system call costs as much as a dozen lines of
-Python:
+It differs from a textbook reactor in four ways, because a system call costs as much as a dozen lines of Python:
 
-* A send is tried at once. Most answers fit into the socket's buffer, and then no write readiness is ever asked for.
-* Reading ahead (see :mod:`barnabas.network.channel`) can leave whole requests in memory. Such channels are kept in
-``buffered`` and
-  visited without waiting.
-* Muting a channel does not touch the poller. Only when a muted channel turns out to be readable is it taken out. When
-  it is unmuted it is read first, because there is something to read, and put back when a read finds nothing. So a
-  client that waits for its answer before it sends again is never taken out, and one that never waits never put back.
-* A poll that has moved a part of a message, and nothing else, goes on. A large request takes many reads and writes, as
-  only so much fits into the buffers of the sockets, and a turn of the loop around each would find nothing to do.
+* A send is tried at once. Most responses fit into the socket's buffer and never need write readiness.
+* Reading ahead (see :mod:`barnabas.network.channel`) can leave whole requests in memory. ``buffered`` holds such
+  channels, and ``poll`` visits them without waiting.
+* Muting a channel does not touch the poller. A muted channel is unregistered only when it turns out to be readable.
+  When it is unmuted it is read first, because data is waiting, and registered again when a read finds nothing. A client
+  that waits for each response is therefore never unregistered, and one that never waits is never registered again.
+* A poll that has moved only part of a message continues. A large request takes many reads and writes, because the
+  socket buffers are small, and returning to the owner's loop after each one would find nothing to do.
 
-What does not differ is the guarantee: at most one request per channel and poll, and none from a muted channel.
+The guarantee is the usual one: at most one request per channel and poll, and none from a muted channel.
 """
 
 from __future__ import annotations
@@ -53,22 +50,22 @@ log = LimitedLogger(logging.getLogger(__name__))
 UNLIMITED = 2**31 - 1
 
 _READY = ChannelState.READY
-"""Bound here, as this is asked for before every request: in its class, a member is found no faster than by a call."""
+"""Bound here because it is used before every request: a member lookup in an enum class costs as much as a call."""
 
 
 class CloseMode(IntEnum):
-    """What becomes of the requests of a connection that is being closed."""
+    """How to treat the requests of a connection that is being closed."""
 
     GRACEFUL = auto()
-    """They are still handed out; the connection counts as lost after the last one."""
+    """They are still delivered; the connection counts as lost after the last one."""
     NOTIFY_ONLY = auto()
-    """They are dropped; the owner is told that the connection is lost."""
+    """They are dropped, and the owner is notified that the connection is lost."""
     DISCARD_NO_NOTIFY = auto()
-    """They are dropped, and the owner, who asked for this, is not told."""
+    """They are dropped without notifying the owner, who asked for this."""
 
 
 class _SendFailedError(Exception):
-    """Tells a write that failed from a read that did: they end a connection in different ways."""
+    """Marks a failed write. A failed write ends a connection differently from a failed read."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -98,7 +95,7 @@ class Selector:
     ) -> None:
         self._poller = make_poller() if poller is None else poller
         self.reactor = Reactor(self._poller.poll, clock.nanoseconds)
-        """Moves the bytes; what it leaves in `attention` is decided here."""
+        """Moves the bytes. The selector decides about the channels it leaves in `attention`."""
         self.reactor.record_time_per_connection = record_time_per_connection
         self._now = clock.nanoseconds
         self.stats = self.reactor.stats
@@ -118,9 +115,9 @@ class Selector:
         self._out_of_memory = False
         self._may_run_out = self._arrange if memory_pool.bounded else None
         self._parts_moved = False
-        """Whether a message has moved by a part since this was reset."""
+        """Whether part of a message has moved since this was reset."""
         self._news = False
-        """Whether anything has happened that whoever polls may want to see, other than what is in the lists."""
+        """Whether something happened that the caller of poll may want to see and that is not in the lists."""
         self.completed_sends: list[tuple[KafkaChannel, NetworkSend]] = []
         self.connected: list[KafkaChannel] = []
         self.authenticated: list[KafkaChannel] = []
@@ -128,7 +125,7 @@ class Selector:
         self._lost: list[tuple[KafkaChannel, ChannelState]] = []
         """Connections lost between two polls, reported by the next one."""
         self._listeners: dict[int, Callable[[], None]] = {}
-        """Whom to tell that somebody wants to connect."""
+        """Callbacks for listening sockets that have a connection to accept, by descriptor."""
         self._waker = make_waker(self._poller)
 
     # -- connections
@@ -149,7 +146,7 @@ class Selector:
     def connect(
         self, channel_id: str, address: tuple[str, int], *, family: int, send_buffer: int, receive_buffer: int
     ) -> None:
-        """Starts an outgoing connection; ``connected`` or ``disconnected`` tells how it went."""
+        """Starts an outgoing connection. The result appears in ``connected`` or ``disconnected``."""
         if channel_id in self.channels or channel_id in self.closing_channels:
             raise ValueError(f"there is a connection {channel_id} already")
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -175,9 +172,9 @@ class Selector:
             self._idle.add(channel, self._now())
 
     def replace_socket(self, channel: KafkaChannel, sock: socket.socket) -> TransportLayer:
-        """Moves a connection, at a moment when nothing is under way on it, to another socket.
+        """Moves a connection to another socket, while nothing is in flight on it.
 
-        Returns what it was on before, which is not watched any more, and is for the caller to close.
+        Returns the former transport, which is no longer watched and which the caller must close.
         """
         transport, _ = self._channel_factory(channel.id, sock)
         former: TransportLayer = channel.transport
@@ -189,12 +186,12 @@ class Selector:
         return former
 
     def watch_listener(self, fd: int, ready: Callable[[], None]) -> None:
-        """Has a listening socket watched, too. ``ready`` is called while events are handled: it may only take note."""
+        """Watches a listening socket. ``ready`` is called during event handling and may only set a flag."""
         self._listeners[fd] = ready
         self._poller.register(fd, READ)
 
     def forget_listener(self, fd: int) -> None:
-        """To be called before the socket is closed."""
+        """Stops watching a listening socket. Call this before closing the socket."""
         if self._listeners.pop(fd, None) is not None:
             self._poller.unregister(fd)
 
@@ -203,7 +200,7 @@ class Selector:
         return KafkaChannel(channel_id, transport, self._max_receive_size, self._pool, authenticator)
 
     def channel(self, channel_id: str) -> KafkaChannel | None:
-        """An open connection, not one that is closing."""
+        """Returns an open connection, never a closing one."""
         return self.channels.get(channel_id)
 
     def open_or_closing(self, channel_id: str) -> KafkaChannel | None:
@@ -214,7 +211,7 @@ class Selector:
         return channel is not None and channel.state is _READY
 
     def lowest_priority_channel(self) -> KafkaChannel | None:
-        """The one to close when there are too many: one that is closing anyway, else the one idle longest."""
+        """Returns the channel to close when there are too many: a closing one, else the one idle longest."""
         for channel in self.closing_channels.values():
             return channel
         if self._idle is not None:
@@ -224,11 +221,11 @@ class Selector:
     # -- interest
 
     def _watch(self, channel: KafkaChannel, events: int) -> None:
-        """Makes the poller watch a channel for just these events."""
+        """Makes the poller watch a channel for exactly these events."""
         if channel.events == events:
             return
         if not events:
-            with contextlib.suppress(OSError):  # the socket may be closed, and the kernel has forgotten it then
+            with contextlib.suppress(OSError):  # the socket may be closed: the kernel has then forgotten it
                 self._poller.unregister(channel.fd)
             del self.reactor.by_fd[channel.fd]
         elif channel.events:
@@ -243,23 +240,23 @@ class Selector:
         self.reactor.buffered.pop(channel, None)
 
     def unmute(self, channel: KafkaChannel) -> None:
-        """Lets a channel be read again, if nothing else keeps it muted."""
+        """Allows reading from a channel again, unless something else keeps it muted."""
         if channel.maybe_unmute():
             self.resume(channel)
 
     def resume(self, channel: KafkaChannel) -> None:
-        """Goes on reading a channel that is no longer muted.
+        """Continues reading a channel that is no longer muted.
 
-        If requests of it were read ahead these come first. Nor is one watched at once that was taken out because it had
-        something to read while it was muted: that is still there, or the client is one that sends the next request
-        before it has the answer. The read comes first, and only if it yields nothing is the poller asked again.
+        Requests that were read ahead come first. A channel that was unregistered because it became readable while muted
+        is read before it is registered again: its data is still there, or its client sends the next request before it
+        has the response. Only if the read yields nothing is the poller asked again.
         """
         if channel.has_bytes_buffered:
             self.reactor.buffered[channel] = None
         elif channel.events & READ:
             return
         elif channel.closing:
-            self._do_close(channel, notify=True)  # the last answer is out, and no further request is there
+            self._do_close(channel, notify=True)  # the last response is out and no request follows
         elif not channel.out_of_memory:
             self.reactor.buffered[channel] = None
 
@@ -275,7 +272,7 @@ class Selector:
     # -- sending
 
     def send(self, channel: KafkaChannel, send: NetworkSend) -> bool:
-        """Starts sending; returns whether all of it has gone out already."""
+        """Starts sending; returns whether everything has been sent already."""
         try:
             outcome = self.reactor.send(channel, send)
         except (OSError, EOFError) as error:
@@ -286,7 +283,7 @@ class Selector:
         return outcome == SENT
 
     def answer(self, response: NetworkSend) -> bool:
-        """Sends the response to a request and goes on reading its channel; false if the channel is not open."""
+        """Sends the response to a request and resumes reading its channel; false if the channel is not open."""
         try:
             outcome = self.reactor.answer(response)
         except (OSError, EOFError) as error:
@@ -323,7 +320,7 @@ class Selector:
     # -- the loop
 
     def poll(self, timeout_ms: float) -> None:
-        """Waits for something to happen, at most so long, and does it."""
+        """Waits at most ``timeout_ms`` for events and handles them."""
         if self.completed_receives:
             self._read_on()
             self.completed_receives.clear()
@@ -347,7 +344,7 @@ class Selector:
             self._lost.clear()
 
     def _move_on(self, deadline: float, now: int) -> int:
-        """Parts of messages have moved: if nothing else has happened, waits for the rest, until something does."""
+        """Continues after parts of messages have moved: waits for the rest until anything else happens."""
         while self._parts_moved:
             self._parts_moved = False
             if (
@@ -363,19 +360,19 @@ class Selector:
         return now
 
     def _read_on(self) -> None:
-        """What was read ahead is due on the channels that were not muted since, as a server would have done."""
+        """Reads the buffered requests of channels that were not muted meanwhile, as a server would have done."""
         for channel, _ in self.completed_receives:
             if channel.mute_state is NOT_MUTED:
                 if channel.has_bytes_buffered:
                     self.reactor.buffered[channel] = None
                 elif self.closing_channels.get(channel.id) is channel:
-                    # Kept only for what it had received. No answer will be sent that would end it for good.
+                    # The channel was kept only for its received requests. No response will follow that would close it.
                     self._do_close(channel, notify=True)
                 elif not channel.events & READ and self.channels.get(channel.id) is channel:
                     self.reactor.buffered[channel] = None
 
     def _move(self, timeout_ms: float) -> int:
-        """Has the reactor wait and read, and does what it leaves; returns the time when the wait was over."""
+        """Lets the reactor wait and read, and handles the channels it leaves. Returns the time when the wait ended."""
         reactor = self.reactor
         now = reactor.move(timeout_ms, self._may_run_out)
         if reactor.attention:
@@ -388,7 +385,7 @@ class Selector:
         return now
 
     def _attend(self, channel: KafkaChannel, flags: int, error: Exception | None, now: int) -> None:
-        """Handles a ready channel that is not the common case. One channel's trouble ends that channel only."""
+        """Handles a ready channel outside the fast path. An error ends only this channel."""
         started = self._now() if self.reactor.record_time_per_connection else 0
         try:
             if error is not None:
@@ -421,10 +418,10 @@ class Selector:
 
     def _arrange(self, events: list[tuple[int, int]]) -> None:
         if self._pool.available < self._low_memory:
-            self._random.shuffle(events)  # or the channels that come first would take all there is, again and again
+            self._random.shuffle(events)  # otherwise the first channels would take all the memory every time
 
     def _woken(self, fd: int) -> None:
-        """Something is ready that is no channel, or no longer one."""
+        """Handles a descriptor that is not, or no longer, a channel."""
         self._news = True
         if fd == self._waker.fd:
             self._waker.drain()
@@ -432,12 +429,12 @@ class Selector:
             self._listeners[fd]()
 
     def _failed(self, channel: KafkaChannel, error: Exception, now: int) -> None:
-        """How a channel ends depends on what ended it."""
+        """Closes a channel according to the error that ended it."""
         self._news = True
         log_level, message, mode = logging.DEBUG, "Connection %s disconnected: %s", CloseMode.NOTIFY_ONLY
         channel.error = error
         if isinstance(error, _SendFailedError):
-            # Not gracefully: what it would be kept for is this very answer, and that can no longer go out.
+            # Not gracefully: the channel would be kept only to send this response, and sending has failed.
             message = "Connection %s lost while sending: %s"
             channel.error = error.cause
             channel.state = ChannelState.FAILED_SEND
@@ -449,7 +446,7 @@ class Selector:
         elif isinstance(error, ProtocolError):
             self.stats.invalid_receives += 1
             log_level, message = logging.WARNING, "Closing connection %s: %s"
-        else:  # anything else is this connection's end, not the thread's
+        else:  # any other error ends this connection, not the thread
             log_level, message = logging.WARNING, "Unexpected error from %s; closing connection: %r"
         log.log(log_level, message, channel.id, channel.error)
         self.close(channel, mode)
@@ -464,9 +461,9 @@ class Selector:
         return True
 
     def _prepared(self, channel: KafkaChannel) -> bool:
-        """Goes on with connecting, handshake and authentication.
+        """Continues connecting, handshake and authentication; returns whether the channel can be read.
 
-        Also true for a channel that is lost already and only read to its end.
+        Also true for a channel that is already lost and is only read to its end.
         """
         self._news = True
         if channel.closing:
@@ -483,7 +480,7 @@ class Selector:
         return False
 
     def _nothing_received(self, channel: KafkaChannel) -> None:
-        """A read that did not complete a request."""
+        """Handles a read that did not complete a request."""
         if channel.out_of_memory:
             self._out_of_memory = True
             self._watch(channel, channel.events & ~READ)
@@ -493,7 +490,7 @@ class Selector:
             self.reactor.buffered[channel] = None
         else:
             self._parts_moved = True
-            if not channel.events & READ:  # what was read ahead is used up, and the rest is still to come
+            if not channel.events & READ:  # the data read ahead is used up; the rest has yet to arrive
                 self._watch(channel, channel.events | READ)
 
     def _write(self, channel: KafkaChannel) -> None:
@@ -509,7 +506,7 @@ class Selector:
             self.completed_sends.append((channel, done))
 
     def _memory_recovered(self) -> None:
-        """Lets the channels that had to stop for want of memory go on."""
+        """Resumes the channels that stopped because the memory pool was exhausted."""
         self._out_of_memory = False
         for channel in [*self.channels.values(), *self.closing_channels.values()]:
             if channel.out_of_memory:
@@ -522,16 +519,16 @@ class Selector:
     # -- waking up
 
     def wakeup(self) -> None:
-        """Ends the wait of a poll that is under way, or of the next one. May be called from any thread."""
+        """Ends the wait of the current poll, or of the next one. May be called from any thread."""
         self._waker.wake()
 
     # -- closing
 
     def close(self, channel: KafkaChannel, mode: CloseMode = CloseMode.DISCARD_NO_NOTIFY) -> None:
-        """Ends a connection.
+        """Closes a connection.
 
-        A graceful close keeps the channel for as long as it has requests that were sent before its end: what a
-        producer sent with acks=0 and then closed must not be lost.
+        A graceful close keeps the channel while it has requests that were received before its end: a batch that a
+        producer sent with acks=0 before closing must not be lost.
         """
         self.reactor.connecting.discard(channel)
         self.channels.pop(channel.id, None)
@@ -546,10 +543,10 @@ class Selector:
             self._watch(channel, 0)
 
     def _has_pending_receives(self, channel: KafkaChannel) -> bool:
-        """Whether a request of this channel is being handled, or has arrived whole and waits for its turn."""
+        """Whether a request of this channel is being handled, or has been received and waits to be handled."""
         if channel.is_muted and channel.send is not None:
-            # Handled, and the answer was on its way to a peer that does not read. With the poller no longer watching
-            # it would never get there, and the connection would be kept for ever.
+            # The request was handled and its response was being sent to a peer that does not read. The poller no longer
+            # watches the channel, so the response would never get out and the connection would be kept forever.
             return False
         if channel.is_muted or any(received is channel for received, _ in self.completed_receives):
             return True
@@ -565,7 +562,7 @@ class Selector:
         self.closing_channels.pop(channel.id, None)
         channel.abandon_receive()
         if channel.error is not None:
-            # Its frames hold the channel and all that was read last: a circle that only the garbage collector undoes.
+            # The traceback's frames hold the channel and its last read: a cycle that only the garbage collector breaks.
             channel.error.__traceback__ = None
         try:
             channel.transport.close()
@@ -586,7 +583,7 @@ class Selector:
             self.close(oldest, CloseMode.GRACEFUL)
 
     def _authentication_failed(self, channel: KafkaChannel, error: AuthenticationError, now: int) -> None:
-        """Closes it later: an attacker learns slowly, and a client reads the reason before the end."""
+        """Closes the channel later: this slows attackers down and lets the client read the reason first."""
         self.stats.failed_authentications += 1
         log.info("Failed authentication with %s (%s)", channel.id, error)
         if self._failed_authentication_delay_ns <= 0:
@@ -606,7 +603,7 @@ class Selector:
         """Closes every connection and the selector itself."""
         for channel in [*self.channels.values(), *self.closing_channels.values()]:
             self.close(channel, CloseMode.DISCARD_NO_NOTIFY)
-        self.completed_receives.clear()  # there may be files open for one that was not handled
+        self.completed_receives.clear()  # a request that was not handled may hold open files
         self._poller.close()
         self._waker.close()
 

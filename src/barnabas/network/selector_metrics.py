@@ -14,17 +14,17 @@ from barnabas.metrics.units import TimeUnit
 SelectorStats = reactor.SelectorStats
 
 TICK_MS: Final = 1_000
-"""How often rates catch up with what was counted."""
+"""How often rates are updated from the counts."""
 _LENGTH_PREFIX: Final = 4
 
 
 def _never() -> int:
-    """How often something has happened that does not happen here."""
+    """The count of an event that cannot happen here."""
     return 0
 
 
 class NodeTraffic:
-    """What has gone to one node and come from it. Written by the I/O thread alone."""
+    """The traffic of one node in both directions. Written by the I/O thread alone."""
 
     __slots__ = ("bytes_received", "bytes_sent", "largest", "requests", "responses")
 
@@ -38,31 +38,30 @@ class NodeTraffic:
 
 
 class SelectorMetrics:
-    """Counts the traffic of one network client, and shows it under Kafka's names, for all nodes and for each.
+    """Counts the traffic of one network client, and exposes it under Kafka's names, in total and per node.
 
-    For each request and each answer a few integers grow; nothing else is done at that time. Rates, averages and maxima
-    are made of them when they are read, and once a second, by `polled`, so that their windows are right (see
-    `CountedRate`). Totals are exact at any time.
+    Each request and each response only increments a few integers. Rates, averages and maxima are derived from them when
+    they are read, and once a second, by `polled`, so that their windows are right (see `CountedRate`). Totals are
+    always exact.
 
-    What a selector counts by itself, connections and the time in ``select`` and after it, is in its `SelectorStats`.
+    The selector's own counts, connections and the time in ``select`` and after it, are in its `SelectorStats`.
 
-    Nobody authenticates on a connection without TLS and SASL: it is ready as soon as it is there. So what Kafka counts
-    of that is there, and stays zero, as it does with Kafka's clients on such a connection.
+    A connection without TLS and SASL has no authentication: it is ready as soon as it is established. So Kafka's
+    authentication metrics exist and stay zero, as in Kafka's clients on such a connection.
     """
 
     def __init__(self, metrics: Metrics, prefix: str, stats: SelectorStats) -> None:
-        """``prefix`` is that of the metrics' group: ``producer`` makes ``producer-metrics``, and
-        ``producer-node-metrics``."""
+        """``prefix`` begins the group: ``producer`` makes ``producer-metrics`` and ``producer-node-metrics``."""
         self._metrics = metrics
         self._group = f"{prefix}-metrics"
         self._node_group = f"{prefix}-node-metrics"
         self._by_node: dict[str, NodeTraffic] = {}
         self._nodes: tuple[NodeTraffic, ...] = ()
-        """The same, replaced as a whole when there is another one: any thread may go through them."""
+        """The same, replaced as a whole when a node is added: any thread may iterate over them."""
         self._selects = 0
         self._next_tick_ms: int | None = None
         self._windowed: list[KafkaMetric] = []
-        """Those that have to be read now and then."""
+        """Metrics that must be read periodically."""
 
         self._meter("connection-creation", "connections made", lambda: stats.connections_created)
         self._meter(
@@ -99,7 +98,7 @@ class SelectorMetrics:
         self._times("io", "reading and writing", lambda: stats.io_ns, selects)
 
     def show_connections(self, open_now: Sized) -> None:
-        """Where to see how many connections there are, those included that are being made."""
+        """Sets the collection whose size is the number of connections, including those being made."""
         name = self._metrics.metric_name("connection-count", self._group, description="Connections that are open now.")
         self._metrics.add_metric(name, lambda *_: float(len(open_now)))
 
@@ -138,23 +137,23 @@ class SelectorMetrics:
     def _largest(self) -> int:
         return max([node.largest for node in self._nodes], default=0)
 
-    # -- what happens: the I/O thread
+    # -- events, on the I/O thread
 
     def sent(self, node_id: str, size: int) -> None:
-        """A request of so many bytes is on its way."""
+        """Counts a request of this many bytes."""
         node = self._by_node.get(node_id) or self._register(node_id)
         node.requests += 1
         node.bytes_sent += size
         node.largest = max(node.largest, size)
 
     def received(self, node_id: str, size: int) -> None:
-        """An answer has arrived: so many bytes, and the length before them."""
+        """Counts a response of this many bytes, plus its length prefix."""
         node = self._by_node.get(node_id) or self._register(node_id)
         node.responses += 1
         node.bytes_received += size + _LENGTH_PREFIX
 
     def polled(self, now: int) -> None:
-        """The network client has polled."""
+        """Updates the windowed metrics after a poll of the network client."""
         self._selects += 1
         if self._next_tick_ms is None or now >= self._next_tick_ms:
             self._next_tick_ms = now + TICK_MS

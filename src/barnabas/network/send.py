@@ -1,9 +1,9 @@
-"""What goes out: a response or request as a list of pieces, and how much of it has left.
+"""A send: a response or request as a list of pieces, and how much of it has been sent.
 
-Pieces are buffers, or regions of files that the transport moves without reading them. What is small is joined: one
-system call for a 60-byte header and a 40-byte body costs less than two. That holds for regions, too. A consumer at the
-end of a log gets some hundred bytes with each answer, and has them in one packet instead of three. In large messages
-the buffers before and after each region are joined, and are not sent off alone but together with what follows.
+Pieces are buffers, or file regions that the transport sends without reading them. Small pieces are joined: one system
+call for a 60-byte header and a 40-byte body costs less than two. That includes regions: a consumer at the end of a log
+gets some hundred bytes per response, in one packet instead of three. In large messages the buffers before and after
+each region are joined, and are sent together with the data that follows.
 """
 
 from __future__ import annotations

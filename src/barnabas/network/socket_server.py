@@ -1,8 +1,8 @@
 """The socket server: all listeners of a node.
 
-Starting has three steps, so that no client is served too early and none is turned away without need. Making the server
-opens the ports, and from then on the kernel queues whoever connects. ``enable_request_processing`` starts each
-listener as soon as its authorizer is ready. The future it returns is done when all of them are live.
+Starting has three steps, so that no client is served too early or rejected needlessly. Creating the server opens the
+ports; from then on the kernel queues connections. ``enable_request_processing`` starts each listener as soon as its
+authorizer is ready. The future it returns completes when all listeners are live.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class SocketServer:
-    """Listeners, their acceptors and processors, and the quotas they share."""
+    """Owns the listeners, their acceptors and processors, and the quotas they share."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SocketServer:
             else UNBOUNDED
         )
         self._lock = threading.Lock()
-        """Guards the fields below against start, stop and reconfiguration at the same time."""
+        """Guards the fields below against concurrent start, stop and reconfiguration."""
         self._next_processor_id = 0
         self._record_times = False
         self._stopped = False
@@ -102,17 +102,19 @@ class SocketServer:
         return processor
 
     def record_time_per_connection(self, wanted: bool) -> None:
-        """Whether to measure the network threads' time for each connection. It costs two looks at a clock for each
-        event, so it is done only while somebody has a quota on it."""
+        """Switches the measurement of network thread time per connection.
+
+        It costs two clock reads per event, so it is on only while a quota needs it.
+        """
         with self._lock:
             self._record_times = wanted
             for processor in self.processors:
                 processor.selector.reactor.record_time_per_connection = wanted
 
-    # -- life
+    # -- lifecycle
 
     def enable_request_processing(self, authorizer_futures: Mapping[str, Future[Any]] | None = None) -> Future[None]:
-        """Lets each listener start when its authorizer is ready; the future is done when all have."""
+        """Starts each listener when its authorizer is ready; the future completes when all have started."""
         with self._lock:
             if self._stopped:
                 raise RuntimeError("the socket server is stopped")
@@ -129,7 +131,7 @@ class SocketServer:
             return self._all_started
 
     def stop_processing_requests(self) -> None:
-        """Stops accepting and reading. Requests under way are still handled; their answers have nowhere to go."""
+        """Stops accepting and reading. Requests in flight are still handled, but their responses are not sent."""
         with self._lock:
             if self._stopped:
                 return
@@ -145,14 +147,14 @@ class SocketServer:
                 self._plane.remove_processor(processor.id)
 
     def shutdown(self) -> None:
-        """Ends every connection and thread, and returns when they have ended."""
+        """Ends every connection and thread, and waits for them."""
         self.stop_processing_requests()
         log.info("Socket server is shut down")
 
     # -- reconfiguration
 
     def resize_thread_pool(self, listener: str, count: int) -> None:
-        """Changes the number of processors of a listener, by no more than half or double in one step."""
+        """Changes the number of processors of a listener, at most halving or doubling it in one step."""
         acceptor = self.acceptors[listener]
         with self._lock:
             if self._stopped:
@@ -170,14 +172,14 @@ class SocketServer:
                     self._plane.remove_processor(processor.id)
         log.info("%s has %d network threads now, %d before", listener, count, current)
 
-    # -- a look inside
+    # -- inspection
 
     def bound_port(self, listener: str) -> int:
         return self.acceptors[listener].endpoint.port
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """The listeners with the ports they really have."""
+        """The listeners with their actual ports."""
         return [acceptor.endpoint for acceptor in self.acceptors.values()]
 
     @property
@@ -204,7 +206,7 @@ def _start_after(authorizer_ready: Future[Any], acceptor: Acceptor) -> None:
 
 
 def _when_all(futures: Sequence[Future[None]]) -> Future[None]:
-    """A future that is done when all are, and fails with the first of them that does."""
+    """Returns a future that completes when all do, and fails with the first that fails."""
     result: Future[None] = Future()
     remaining = len(futures)
     lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Who else has something to send with every poll: what a network client asks of the client's telemetry (KIP-714)."""
+"""The telemetry hook: what a network client asks of the client's telemetry in every poll (KIP-714)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class TelemetryClient(Protocol):
 
 
 class TelemetryHook(Protocol):
-    """Is called before each wait of a poll."""
+    """Called before each wait of a poll."""
 
     def maybe_update(self, client: TelemetryClient, now: int) -> int:
-        """Sends what is due; returns for how many milliseconds there is nothing to do."""
+        """Sends telemetry that is due; returns the milliseconds until the next call is needed."""
 
     def close(self) -> None: ...

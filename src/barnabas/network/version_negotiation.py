@@ -1,6 +1,6 @@
 """Version negotiation: the first exchange on every connection (KIP-35, KIP-511).
 
-The client asks in the newest version of ApiVersions that it has. A node that does not know that version answers in
+The client sends the newest version of ApiVersions that it has. A node that does not know that version responds in
 version 0, which every client can read, with UNSUPPORTED_VERSION and, since Kafka 2.4, the versions that it does have:
 
     client                                   node, which has ApiVersions 0 to 3
@@ -9,7 +9,7 @@ version 0, which every client can read, with UNSUPPORTED_VERSION and, since Kafk
       ApiVersions v3          ->
                               <-             v3: all its APIs and their versions
 
-From then on each request goes out in the newest version that both have.
+From then on each request is sent in the newest version that both have.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ NEWEST = ApiKey.API_VERSIONS.stable_versions.highest
 
 _MAX_INT32 = 2**31 - 1
 _LARGEST_BROKER_ID = _MAX_INT32 // 2
-"""Numbers above stand for a second connection to a broker, which a consumer has to its coordinator: they are counted
-down from the largest number, and so the broker's own id can be told from them."""
+"""Larger numbers denote a second connection to a broker, which a consumer has to its coordinator. They count down
+from the largest number, so the broker's own id can be recovered from them."""
 
 
 def version_to_try_next(tried: int, response: ApiVersionsResponse) -> int | None:
-    """The version to ask in again after a refusal; none if there is nothing left to try.
+    """Returns the version to try after UNSUPPORTED_VERSION; None if there is nothing left to try.
 
-    Always an older one than before, so that a node that refuses whatever it is asked cannot keep a client busy.
+    Always an older one than before, so that a node that rejects every version cannot keep a client busy.
     """
     if response.error_code != Errors.UNSUPPORTED_VERSION or tried == 0:
         return None
@@ -42,12 +42,12 @@ def version_to_try_next(tried: int, response: ApiVersionsResponse) -> int | None
 
 
 class VersionNegotiation:
-    """The nodes that are connected and have yet to be asked, and in which version."""
+    """The connected nodes that have yet to be asked for their API versions, and the request version for each."""
 
     def __init__(self, config: NetworkClientConfig) -> None:
         self._software = (config.client_software_name, config.client_software_version)
         self.pending: dict[str, int] = {}
-        """By node id, the version to ask in."""
+        """The request version by node id."""
 
     def begin(self, node_id: str) -> None:
         self.pending[node_id] = NEWEST
@@ -59,7 +59,7 @@ class VersionNegotiation:
         self.pending.pop(node_id, None)
 
     def request(self, node_id: int, cluster_id: str | None) -> ApiVersionsRequest:
-        """The question, with the node that it is meant for, if that is known for certain (KIP-1242)."""
+        """Returns the ApiVersions request, with the intended node if its id is certain (KIP-1242)."""
         name, version = self._software
         request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
         if cluster_id is not None and node_id >= 0:

@@ -1,4 +1,4 @@
-"""What the leader has been given to write and has not written yet."""
+"""Appends of the leader that are not written yet."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from barnabas.records.builder import RecordBatchBuilder, record_size_in_bytes
 from barnabas.records.control import ControlRecordType, control_batch
 
 MAX_NUMBER_OF_BATCHES: Final = 10
-"""How many full batches may wait. At 8 MiB each, a leader that is so far behind its disk is not going to recover."""
+"""How many full batches may wait. At 8 MiB each, a leader that far behind its disk will not recover."""
 
 _END_OF_OFFSETS: Final = 2**63 - 1
 
 
 class AccumulatorFullError(BarnabasError):
-    """More is appended than the disk takes."""
+    """Appends arrive faster than the disk can write them."""
 
 
 class CompletedBatch(NamedTuple):
-    """A batch as it will be in the log, and the records that it was made from: none if they are Raft's own."""
+    """A batch as written to the log, and its source records: none for Raft's control records."""
 
     base_offset: int
     last_offset: int
@@ -43,19 +43,19 @@ class CompletedBatch(NamedTuple):
 
 
 class BatchAccumulator:
-    """Collects appends in batches, gives them their offsets, and hands the batches over to be written.
+    """Collects appends in batches, assigns their offsets, and returns the batches to be written.
 
-    It exists for one epoch of one leader, and thus knows every offset beforehand: nobody else writes.
+    An accumulator exists for one epoch of one leader. It knows every offset in advance, because only the leader writes.
 
-    **Two halves.** Records that are appended with ``delay_drain`` stay until :meth:`allow_drain`; so do all that come
-    after them, as offsets must not be written out of order.
+    **Two halves.** Records appended with ``delay_drain`` stay until :meth:`allow_drain`, and so do all later records,
+    because offsets must be written in order.
 
-    **Group commit.** Appends that come while the disk is busy share a batch, and one wait for the disk. ``linger_ms``
-    makes that happen more often than chance would: a drain is due so long after the *previous one*, so many requests in
-    a row share their writes, and a single one after a pause waits for nothing. (Kafka counts from the first append, and
-    a single one pays for company that does not come.) None means to drain full batches only: snapshots are written so.
+    **Group commit.** Appends that arrive while the disk is busy share a batch and a flush. ``linger_ms`` makes groups
+    more likely: a drain is due that long after the *previous drain*. So a series of requests shares its writes, and a
+    single request after a pause does not wait. (Kafka counts from the first append, so a single request always waits.)
+    None drains full batches only; snapshots are written this way.
 
-    An append is never torn: all of its records are in one batch, or it is refused with `RecordBatchTooLargeError`.
+    An append is atomic: one batch holds all its records, or it is refused with `RecordBatchTooLargeError`.
     """
 
     def __init__(
@@ -76,18 +76,18 @@ class BatchAccumulator:
         self._max_batch_size = max_batch_size
         self._max_batches = max_batches
         self._lock = threading.Lock()
-        """Guards everything below. Only the clock is called, and batches are built, while it is held."""
+        """Guards everything below. While it is held, only the clock is called and batches are built."""
         self._next_offset = base_offset
         self._drain_limit = _END_OF_OFFSETS
         """The first offset that must not be drained."""
         self._completed: deque[CompletedBatch] = deque()
         self._builder: RecordBatchBuilder | None = None
         self._records: list[ApiMessageAndVersion] = []
-        """What is in the builder."""
+        """The records in the builder."""
         self._timestamp = 0
-        """When the builder's batch began. All its records have it: Kafka's reader insists on that."""
+        """When the builder's batch began. All its records have this timestamp: Kafka's reader requires it."""
         self._due_ms = 0
-        """When the builder's batch is to be drained, on the steady clock."""
+        """When to drain the builder's batch, on the steady clock."""
         self._last_drain_ms: int | None = None
         self._closed = False
 
@@ -104,9 +104,9 @@ class BatchAccumulator:
     # Appending: any thread
 
     def append(self, epoch: int, records: Sequence[ApiMessageAndVersion], *, delay_drain: bool = False) -> int:
-        """Adds records and returns the offset that the last of them gets.
+        """Adds records and returns the offset of the last one.
 
-        `NotLeaderError` for an epoch that is over, ValueError for one that has not come yet.
+        Raises `NotLeaderError` for a past epoch, ValueError for a future one.
         """
         if not records:
             raise ValueError("an append needs at least one record")
@@ -125,12 +125,12 @@ class BatchAccumulator:
             return self._next_offset - 1
 
     def allow_drain(self) -> None:
-        """Lets everything out that has been appended so far."""
+        """Allows everything appended so far to be drained."""
         with self._lock:
             self._drain_limit = _END_OF_OFFSETS
 
     def append_control_records(self, records: Sequence[tuple[ControlRecordType, bytes]]) -> int:
-        """Adds a batch of Raft's own records, to be drained at once; returns the offset of the last."""
+        """Adds a batch of control records, to be drained at once; returns the offset of the last."""
         if not records:
             raise ValueError("a control batch needs at least one record")
         with self._lock:
@@ -148,7 +148,7 @@ class BatchAccumulator:
     # Draining: one thread, Raft's own
 
     def time_until_drain(self) -> int | None:
-        """In how many milliseconds :meth:`drain` is due, 0 for now; None if there is nothing that may be drained."""
+        """Returns the milliseconds until :meth:`drain` is due, 0 for now; None if nothing may be drained."""
         with self._lock:
             if self._completed and self._completed[0].last_offset < self._drain_limit:
                 return 0
@@ -157,7 +157,7 @@ class BatchAccumulator:
             return max(self._due_ms - self._clock.hi_res_milliseconds(), 0)
 
     def drain(self, *, complete: bool = True) -> list[CompletedBatch]:
-        """Takes the batches that may be written, with the one that is still open unless told otherwise."""
+        """Takes the batches that may be written, including the open one if `complete`."""
         with self._lock:
             if complete and self._next_offset <= self._drain_limit:
                 self._complete()
@@ -169,7 +169,7 @@ class BatchAccumulator:
             return drained
 
     def close(self) -> None:
-        """Throws away what is left: the epoch is over, and nobody was told that any of it is safe."""
+        """Discards the rest: the epoch is over, and none of these records was reported as committed."""
         with self._lock:
             self._closed = True
             self._completed.clear()
@@ -189,7 +189,7 @@ class BatchAccumulator:
             raise NotLeaderError(f"epoch {self.epoch} is over")
 
     def _builder_for(self, values: Sequence[bytes]) -> RecordBatchBuilder:
-        """A builder with room for all of them. The lock must be held."""
+        """Returns a builder with room for all values. The lock must be held."""
         builder = self._builder
         if builder is not None:
             if builder.size_in_bytes + _size(values, len(self._records)) <= self._max_batch_size:

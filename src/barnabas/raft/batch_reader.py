@@ -1,4 +1,4 @@
-"""Committed batches, on their way to a listener."""
+"""Readers of committed batches, for listeners."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from barnabas.raft.records_iterator import decode_batch, raw_batches
 
 
 class CommittedBatchReader:
-    """What both kinds of reader have in common: they are read once and closed once, and tell how far that went.
+    """Base of both kinds of reader: read once, closed once, and reports its last offset.
 
-    ``on_close`` is called with the reader when the listener is done with it, on the listener's thread. Raft gives a
-    listener nothing more before that, so it is what keeps a slow one from being buried.
+    ``on_close`` is called with the reader when the listener closes it, on the listener's thread. Raft gives a listener
+    no further reader before that, which limits the backlog of a slow listener.
     """
 
     __slots__ = ("_on_close", "base_offset", "last_offset")
@@ -24,7 +24,7 @@ class CommittedBatchReader:
     ) -> None:
         self.base_offset = base_offset
         self.last_offset = last_offset
-        """The last offset to come, or, where that was not known beforehand, the last one that has been handed out."""
+        """The last offset to come, or, if that is not known in advance, the last one handed out."""
         self._on_close: Callable[[CommittedBatchReader], None] | None = on_close
 
     @property
@@ -41,7 +41,7 @@ class CommittedBatchReader:
 
 
 class MemoryBatchReader(CommittedBatchReader):
-    """Batches that this node has just written itself: the very objects that were appended, not decoded again."""
+    """Batches that this node has just written: the appended objects themselves, not decoded again."""
 
     __slots__ = ("_batches",)
 
@@ -60,7 +60,7 @@ class MemoryBatchReader(CommittedBatchReader):
 
 
 class RecordsBatchReader(CommittedBatchReader):
-    """Batches in a part of the log's file, read and decoded as they are asked for."""
+    """Batches in a region of the log's file, read and decoded on demand."""
 
     __slots__ = ("_records", "_types")
 
@@ -84,5 +84,5 @@ class RecordsBatchReader(CommittedBatchReader):
             yield batch
 
     def close(self) -> None:
-        self._records = b""  # lets go of the file
+        self._records = b""  # releases the file
         super().close()

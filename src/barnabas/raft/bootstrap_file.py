@@ -1,11 +1,11 @@
-"""What formatting a directory leaves for the first start: the first records of the log, and the first voters.
+"""The files that formatting leaves for the first start: the first records of the log, and the first voters.
 
-``bootstrap.checkpoint``, in each log directory, has the records that the first controller begins the log with, the
-level of ``metadata.version`` above all. It has the form of a snapshot, of offset and epoch 0, and is never deleted.
+``bootstrap.checkpoint``, in each log directory, has the records with which the first controller begins the log, above
+all the level of ``metadata.version``. It is a snapshot of offset and epoch 0, and is never deleted.
 
-If the voters are to be in the log and not in the configuration (``kafka-storage format --standalone``), the directory
-of the metadata log besides has a snapshot ``00000000000000000000-0000000000.checkpoint``, which stands for no records
-at all but says who the voters are: without that there could be no election, and so no log for it to be in.
+If the voters are kept in the log and not in the configuration (``kafka-storage format --standalone``), the directory of
+the metadata log also has a snapshot ``00000000000000000000-0000000000.checkpoint``. It contains no metadata records but
+names the voters: without them there could be no election, and so no log to hold them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METADATA_LOG_DIR_NAME: Final = "__cluster_metadata-0"
 
 
 def read_bootstrap_file(path: Path) -> list[ApiMessageAndVersion]:
-    """The records in the file. `KafkaStorageError` if it cannot be read, `CorruptRecordError` if it is damaged."""
+    """Reads the records. `KafkaStorageError` if the file cannot be read, `CorruptRecordError` if it is damaged."""
     reader = RecordsSnapshotReader(FileRawSnapshotReader(path, BOOTSTRAP_SNAPSHOT_ID), CLUSTER_METADATA)
     try:
         return [record for batch in reader for record in batch.records]
@@ -42,12 +42,12 @@ def read_bootstrap_file(path: Path) -> list[ApiMessageAndVersion]:
 
 
 def write_bootstrap_file(path: Path, records: Sequence[ApiMessageAndVersion], clock: Clock = SYSTEM_CLOCK) -> None:
-    """Puts a file with these records in the place of `path`, for good. The directory must be there or is made."""
+    """Durably replaces the file at `path` with these records. Creates the directory if necessary."""
     _write(FileRawSnapshotWriter(path, BOOTSTRAP_SNAPSHOT_ID, mode=DATA_FILE_MODE), 0, records, clock)
 
 
 def write_initial_voters(log_dir: Path, voters: VoterSet, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Makes the snapshot that a log directory begins with if its voters are to be in the log."""
+    """Writes the first snapshot of a log directory whose voters are kept in the log."""
     if not voters:
         raise ValueError("a quorum needs a voter")
     if any(node.key.directory_id is None for node in voters):

@@ -1,18 +1,17 @@
-"""What a state machine sees of the replicated log.
+"""The interface between the replicated log and its state machines.
 
-Raft's job is to keep one sequence of records the same on several nodes; what the records mean is the business of a
-*state machine* on top: the controller, or a broker that follows the metadata. The two talk through this interface only,
-in both directions:
+Raft keeps one sequence of records the same on several nodes. A *state machine* on top gives the records a meaning: the
+controller, or a broker that follows the metadata. The two talk only through this interface, in both directions:
 
     state machine -> RaftClient     "append these, I lead in epoch 7"        prepare_append, schedule_prepared_append
     RaftClient    -> RaftListener   "everything up to here is committed"     handle_commit
-                                    "forget what you have, start from this"  handle_load_snapshot
+                                    "replace your state by this"             handle_load_snapshot
                                     "node 3 leads in epoch 8"                handle_leader_change
 
-An append has two halves because of what must happen between them. :meth:`RaftClient.prepare_append` fixes the offset
-and proves that the records can be written; then the controller applies them to its memory; only then does
-:meth:`RaftClient.schedule_prepared_append` let them out. A record that cannot be applied is a bug, and this way the bug
-is found on one node, before every other node is given the same record to fail on.
+An append has two halves. :meth:`RaftClient.prepare_append` assigns the offset and proves that the records can be
+written; then the controller replays them in memory; only then :meth:`RaftClient.schedule_prepared_append` lets them be
+written. A record that cannot be replayed is a bug. This order finds the bug on one node, before every other node gets
+the same record to fail on.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class NotLeaderError(BarnabasError):
-    """An append by a node that does not lead, or no longer in the epoch it thinks; it has to step down."""
+    """A node appends without leading, or in a past epoch; it must step down."""
 
 
 class ApiMessageAndVersion(NamedTuple):
@@ -40,14 +39,14 @@ class ApiMessageAndVersion(NamedTuple):
 
 
 class OffsetAndEpoch(NamedTuple):
-    """A place in the log. As the id of a snapshot: the first offset that the snapshot does *not* contain."""
+    """A position in the log. As the id of a snapshot: the first offset that the snapshot does *not* contain."""
 
     offset: int
     epoch: int
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads; None while an election goes on."""
+    """The leader and its epoch; the leader is None during an election."""
 
     leader_id: int | None
     epoch: int
@@ -62,8 +61,8 @@ UNKNOWN_LEADER = LeaderAndEpoch(None, 0)
 class Batch(Generic[T_co]):
     """Records that were appended together, and therefore are committed together.
 
-    ``records`` is empty for a batch of Raft's own control records (a leader announces itself with one). Such a batch
-    takes up offsets all the same, so ``last_offset`` cannot be had by counting.
+    ``records`` is empty for a batch of Raft's own control records (a new leader writes one). Such a batch takes up
+    offsets all the same, so ``last_offset`` cannot be derived from the number of records.
     """
 
     __slots__ = ("append_timestamp", "base_offset", "epoch", "last_offset", "records", "size_in_bytes")
@@ -89,14 +88,14 @@ class Batch(Generic[T_co]):
 
 
 class BatchReader(Protocol[T_co]):
-    """Batches of the log in order, to be iterated once and closed; closing it again does nothing."""
+    """Batches of the log in order, iterated once and then closed; closing twice is harmless."""
 
     @property
     def base_offset(self) -> int: ...
 
     @property
     def last_offset(self) -> int | None:
-        """The last offset to come, None if that is not known beforehand."""
+        """The last offset to come, None if it is not known in advance."""
         ...
 
     def __iter__(self) -> Iterator[Batch[T_co]]: ...
@@ -105,9 +104,9 @@ class BatchReader(Protocol[T_co]):
 
 
 class SnapshotReader(Protocol[T_co]):
-    """The records of one snapshot, to be iterated once and closed, as often as one likes.
+    """The records of one snapshot, iterated once and then closed; closing twice is harmless.
 
-    Offsets inside a snapshot mean nothing.
+    Offsets inside a snapshot have no meaning.
     """
 
     @property
@@ -125,7 +124,7 @@ class SnapshotReader(Protocol[T_co]):
 
 
 class SnapshotWriter(Protocol[T_contra]):
-    """A snapshot in the making: nothing of it counts before :meth:`freeze`."""
+    """Writes a snapshot, which takes effect only with :meth:`freeze`."""
 
     @property
     def snapshot_id(self) -> OffsetAndEpoch: ...
@@ -133,33 +132,33 @@ class SnapshotWriter(Protocol[T_contra]):
     def append(self, records: Sequence[T_contra]) -> None: ...
 
     def freeze(self) -> None:
-        """Completes the snapshot; from now on it is the latest, and the log before it may go."""
+        """Completes the snapshot: it becomes the latest, and the log before it may be deleted."""
         ...
 
     def close(self) -> None:
-        """Gives up the snapshot unless it is frozen."""
+        """Discards the snapshot unless it is frozen."""
         ...
 
 
 class RaftListener(Protocol[T_contra]):
-    """The state machine's side.
+    """The interface that a state machine implements.
 
-    Calls come from Raft's thread, one at a time and in the order of the log. A listener hands the work on to its own
-    thread and returns: while it does not, nothing is replicated.
+    Raft's thread makes the calls, one at a time and in log order. A listener passes the work to its own thread and
+    returns: a call that blocks stops replication.
     """
 
     def handle_commit(self, reader: BatchReader[T_contra]) -> None:
-        """Batches have been committed. Batch boundaries are those of the appends or wider, never narrower."""
+        """Handles committed batches. A batch may combine several appends, but never splits one."""
         ...
 
     def handle_load_snapshot(self, reader: SnapshotReader[T_contra]) -> None:
-        """The log does not reach back to where the listener is: all state is to be replaced by this snapshot."""
+        """Replaces all state by this snapshot: the log starts after the listener's position."""
         ...
 
     def handle_leader_change(self, leader: LeaderAndEpoch) -> None:
-        """Called with rising epochs, at most twice for each: leader unknown, then known.
+        """Called with increasing epochs, at most twice for each: leader unknown, then known.
 
-        A node hears of its own leadership only after it has been given everything committed before.
+        A node learns of its own leadership only after it has received everything committed before.
         """
         ...
 
@@ -167,7 +166,7 @@ class RaftListener(Protocol[T_contra]):
 
 
 class RaftClient(Protocol[T]):
-    """The replicated log as a state machine uses it. All methods may be called from any thread."""
+    """The replicated log as a state machine uses it. Any thread may call all methods."""
 
     @property
     def node_id(self) -> int: ...
@@ -177,12 +176,12 @@ class RaftClient(Protocol[T]):
 
     @property
     def high_watermark(self) -> int | None:
-        """The offset below which everything is committed; None until a leader has found that out."""
+        """The offset below which everything is committed; None until a leader has determined it."""
         ...
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record will get, committed or not."""
+        """The offset of the next record, committed or not."""
         ...
 
     @property
@@ -196,30 +195,30 @@ class RaftClient(Protocol[T]):
     def upgrade_kraft_version(self, epoch: int, version: int, validate_only: bool) -> None: ...
 
     def register(self, listener: RaftListener[T]) -> None:
-        """Starts to feed a listener, from the beginning of the log."""
+        """Adds a listener, which receives the log from its beginning."""
         ...
 
     def unregister(self, listener: RaftListener[T]) -> None: ...
 
     def prepare_append(self, epoch: int, records: Sequence[T]) -> int:
-        """Encodes records for one batch and returns the offset that the last of them will have.
+        """Encodes records for one batch and returns the offset of the last one.
 
         Raises :class:`NotLeaderError` if this node does not lead in that epoch. Nothing is written yet.
         """
         ...
 
     def schedule_prepared_append(self) -> None:
-        """Lets everything prepared be written and replicated."""
+        """Allows all prepared records to be written and replicated."""
         ...
 
     def resign(self, epoch: int) -> None:
-        """Gives up leadership of that epoch; ignored if the epoch is over already."""
+        """Gives up the leadership of that epoch; ignored if the epoch is already over."""
         ...
 
     def create_snapshot(
         self, snapshot_id: OffsetAndEpoch, last_contained_log_timestamp: int
     ) -> SnapshotWriter[T] | None:
-        """A writer for a snapshot up to a committed offset; None if there is such a snapshot already."""
+        """Returns a writer for a snapshot at a committed offset; None if that snapshot exists."""
         ...
 
     def close(self) -> None: ...

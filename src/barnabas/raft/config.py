@@ -22,7 +22,7 @@ from barnabas.log.server_log_config import log_directories
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 MAX_BATCH_SIZE_BYTES: Final = 8 * 1024 * 1024
-"""The largest batch in the log. What the controller does in one go has to fit in."""
+"""The largest batch in the log. The records of one controller operation must fit in it."""
 
 VOTERS: Final = "controller.quorum.voters"
 BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
@@ -36,7 +36,7 @@ class HostAndPort(NamedTuple):
 
 
 class VoterAddress(NamedTuple):
-    """A voter as ``controller.quorum.voters`` has it: ``1@localhost:9093``."""
+    """An entry of ``controller.quorum.voters``: ``1@localhost:9093``."""
 
     id: int
     host: str
@@ -44,7 +44,7 @@ class VoterAddress(NamedTuple):
 
 
 def parse_host_and_port(name: str, text: str) -> HostAndPort:
-    """``host:port``, where the host may be an IPv6 address in brackets; `ConfigError` if it is something else."""
+    """Parses ``host:port``, where the host may be an IPv6 address in brackets; `ConfigError` if invalid."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         raise ConfigError.invalid(name, text, "an address looks like host:port")
@@ -58,7 +58,7 @@ def parse_host_and_port(name: str, text: str) -> HostAndPort:
 
 
 def parse_voters(entries: tuple[str, ...]) -> tuple[VoterAddress, ...]:
-    """The entries of ``controller.quorum.voters``."""
+    """Parses the entries of ``controller.quorum.voters``."""
     voters: dict[int, VoterAddress] = {}
     for entry in entries:
         number, separator, address = entry.partition("@")
@@ -189,7 +189,7 @@ _define(
 
 
 def _setting(key: str) -> Any:
-    """A field that holds the setting `key` and has its default."""
+    """Makes a field for the setting `key`, with its default."""
     return field(default=RAFT_CONFIG_DEF.keys[key].default, metadata={"key": key})
 
 
@@ -197,7 +197,7 @@ def _setting(key: str) -> Any:
 class RaftConfig:
     """The settings of a node of the metadata quorum.
 
-    Made from keyword arguments it checks nothing, which lets tests have segments of a few bytes.
+    The constructor checks nothing, so tests can use segments of a few bytes.
     """
 
     voters: tuple[VoterAddress, ...] = ()
@@ -213,7 +213,7 @@ class RaftConfig:
     fetch_max_bytes: int = _setting("controller.quorum.fetch.max.bytes")
 
     log_segment_bytes: int = _setting("metadata.log.segment.bytes")
-    """``internal.metadata.log.segment.bytes`` has gone into it already."""
+    """Includes ``internal.metadata.log.segment.bytes``."""
     log_segment_ms: int = _setting("metadata.log.segment.ms")
     max_retention_bytes: int = _setting("metadata.max.retention.bytes")
     max_retention_ms: int = _setting("metadata.max.retention.ms")
@@ -225,7 +225,7 @@ class RaftConfig:
 
     @classmethod
     def from_values(cls, values: ConfigValues) -> Self:
-        """From a parsed configuration that has `RAFT_CONFIG_DEF` in its definition."""
+        """Makes the settings from a parsed configuration whose definition includes `RAFT_CONFIG_DEF`."""
         settings = {item.name: values[item.metadata["key"]] for item in fields(cls) if "key" in item.metadata}
         segment_bytes = values.get_optional_int("internal.metadata.log.segment.bytes")
         if segment_bytes is not None:
@@ -238,9 +238,9 @@ class RaftConfig:
 
 
 def metadata_log_dir(values: ConfigValues) -> Path | None:
-    """Where the metadata log is: ``metadata.log.dir`` if it is set, else the first of ``log.dirs``; None if neither is.
+    """Returns the directory of the metadata log: ``metadata.log.dir``, else the first of ``log.dirs``, else None.
 
-    The values must have been parsed with `SERVER_LOG_CONFIG_DEF` besides `RAFT_CONFIG_DEF`.
+    The values must have been parsed with both `SERVER_LOG_CONFIG_DEF` and `RAFT_CONFIG_DEF`.
     """
     chosen = values.get_optional_str("metadata.log.dir")
     directories = (chosen,) if chosen else log_directories(values)

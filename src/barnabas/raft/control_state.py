@@ -1,11 +1,11 @@
-"""What Raft's own records in the log say: the level of ``kraft.version``, and who the voters are.
+"""State from Raft's control records in the log: the level of ``kraft.version``, and the voters.
 
-These count from the moment they are in the log, committed or not: the new voters have to agree to their own coming into
-office. And they can be cut off again by a new leader, so the earlier ones are kept. Hence a history, by offset, from
-the latest snapshot on::
+Control records apply as soon as they are in the log, committed or not: new voters must take part in the vote on their
+own membership. A new leader can truncate such records, so earlier values are kept, as a history by offset from the
+latest snapshot on::
 
     offset    -1            1           57
-    voters    {1}   ...    {1}   ...   {1, 2}        at 57: not committed yet, perhaps, and in force
+    voters    {1}   ...    {1}   ...   {1, 2}        at 57: in force, though perhaps not committed yet
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ V = TypeVar("V")
 
 
 class LogHistory(Generic[V]):
-    """The values of one thing, each from an offset on."""
+    """The history of one value by offset."""
 
     __slots__ = ("_offsets", "_values")
 
@@ -51,12 +51,12 @@ class LogHistory(Generic[V]):
         return (self._offsets[-1], self._values[-1]) if self._offsets else None
 
     def truncate_new_entries(self, end_offset: int) -> None:
-        """Forgets what is at this offset or behind it."""
+        """Removes values at this offset or later."""
         index = bisect_left(self._offsets, end_offset)
         del self._offsets[index:], self._values[index:]
 
     def truncate_old_entries(self, start_offset: int) -> None:
-        """Forgets what is not in force any more at this offset."""
+        """Removes values that are no longer in force at this offset."""
         index = max(bisect_right(self._offsets, start_offset) - 1, 0)
         del self._offsets[:index], self._values[:index]
 
@@ -68,8 +68,8 @@ class LogHistory(Generic[V]):
 class KRaftControlRecordStateMachine:
     """Follows the control records of a log, from its latest snapshot to its end.
 
-    Raft's thread calls :meth:`update_state` whenever the log has changed. Others may ask what was in force at an
-    offset, to put that into a snapshot.
+    Raft's thread calls :meth:`update_state` whenever the log has changed. Other threads may query the state at an
+    offset, to put it into a snapshot.
     """
 
     def __init__(self, static_voters: VoterSet, log: KafkaMetadataLog, types: MetadataRecordTypes) -> None:
@@ -77,13 +77,13 @@ class KRaftControlRecordStateMachine:
         self._log = log
         self._types = types
         self._lock = threading.Lock()
-        """Guards everything below. Nothing else is locked, and no file is read, while it is held."""
+        """Guards everything below. No other lock is taken, and no file is read, while it is held."""
         self._next_offset: int | None = None
         self._voters: LogHistory[VoterSet] = LogHistory()
         self._kraft_versions: LogHistory[int] = LogHistory()
 
     def update_state(self) -> None:
-        """Reads what is new in the log. Nothing is read of batches that are not Raft's own but their headers."""
+        """Reads new batches of the log. Only the headers are read of batches that are not control batches."""
         next_offset = self._next_offset
         if next_offset is None or next_offset < self._log.start_offset:
             next_offset = self._load_snapshot()
@@ -99,7 +99,7 @@ class KRaftControlRecordStateMachine:
             self._next_offset = next_offset
 
     def appended(self, records: Iterable[ControlRecord], next_offset: int) -> None:
-        """Takes note of an append by this node itself, which need not be read back."""
+        """Processes an append by this node itself, which need not be read back."""
         self._take_in(records)
         with self._lock:
             self._next_offset = next_offset
@@ -131,11 +131,11 @@ class KRaftControlRecordStateMachine:
                 with self._lock:
                     self._voters.add(offset, voters)
 
-    # What is in force
+    # State in force
 
     @property
     def membership(self) -> Membership:
-        """The voters and the level of ``kraft.version`` that count now."""
+        """The voters and the level of ``kraft.version`` that are in force now."""
         with self._lock:
             voters, version = self._voters.last(), self._kraft_versions.last()
         return Membership(
@@ -150,7 +150,7 @@ class KRaftControlRecordStateMachine:
             return self._kraft_versions.at_or_before(offset) or KRAFT_VERSION_0
 
     def voters_at(self, offset: int) -> VoterSet | None:
-        """The voters in the log as of an offset; None if there are none in it."""
+        """Returns the voters in the log as of an offset; None if the log has none."""
         self._check_known(offset)
         with self._lock:
             return self._voters.at_or_before(offset)
@@ -160,10 +160,10 @@ class KRaftControlRecordStateMachine:
             if self._next_offset is None or offset >= self._next_offset:
                 raise ValueError(f"offset {offset} has not been read yet: the next one is {self._next_offset}")
 
-    # What is not needed
+    # Truncation
 
     def truncate_new_entries(self, end_offset: int) -> None:
-        """The log was cut off at this offset."""
+        """Removes values after the log was truncated to this offset."""
         with self._lock:
             self._voters.truncate_new_entries(end_offset)
             self._kraft_versions.truncate_new_entries(end_offset)
@@ -171,7 +171,7 @@ class KRaftControlRecordStateMachine:
                 self._next_offset = min(self._next_offset, end_offset)
 
     def truncate_old_entries(self, start_offset: int) -> None:
-        """There is a snapshot at this offset."""
+        """Removes values that a snapshot at this offset makes unnecessary."""
         with self._lock:
             self._voters.truncate_old_entries(start_offset)
             self._kraft_versions.truncate_old_entries(start_offset)

@@ -1,9 +1,9 @@
 """The Raft protocol without I/O: messages in, decisions out.
 
 :class:`RaftCore` opens no file or socket, starts no thread and reads no clock. Its driver,
-:class:`~barnabas.raft.kraft_client.KRaftClient`, hands it every event as a *message* and carries out the *decisions*
+:class:`~barnabas.raft.kraft_client.KRaftClient`, passes every event in as a *message* and carries out the *decisions*
 that it returns, in their order. The order carries the guarantees of Raft: a vote is persisted before any other node can
-hear of it, and an epoch before a record of it is written. If a decision cannot be carried out, the node ends.
+learn of it, and an epoch before a record of it is written. If a decision cannot be carried out, the node ends.
 
     message             from                              decisions
     ----------------    ------------------------------    --------------------------------------------------------------
@@ -12,7 +12,7 @@ hear of it, and an epoch before a record of it is written. If a decision cannot 
     LogFlushed          the driver, after a flush         AdvanceHighWatermark
     ResignRequested     the controller                    EndLeaderEpoch, PersistElection, LeaderChanged
 
-A further message is a class and an entry in the table of handlers. Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and
+To add a message, add a class and an entry in the table of handlers. Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and
 FetchSnapshot will be such messages, each as request and as response, and a decision to send one.
 """
 
@@ -77,14 +77,14 @@ Message = Start | TimeElapsed | LogFlushed | ResignRequested
 
 
 class PersistElection(NamedTuple):
-    """Write the ``quorum-state`` file, and go on only when it is on disk."""
+    """Write the ``quorum-state`` file, and continue only when it is on disk."""
 
     election: ElectionState
     kraft_version: int
 
 
 class LeaderChanged(NamedTuple):
-    """Tell the listeners."""
+    """Notify the listeners."""
 
     leader: LeaderAndEpoch
 
@@ -118,7 +118,7 @@ class RaftCore:
     def __init__(self) -> None:
         self.quorum = QuorumState()
         self.leader_state: LeaderState | None = None
-        """What the leader knows of the replicas, while this node leads."""
+        """The leader's view of the replicas, while this node leads."""
         self.deadline_ms: int | None = None
         """When the next `TimeElapsed` is due."""
         self._local: VoterNode
@@ -132,11 +132,11 @@ class RaftCore:
         }
 
     def handle(self, message: Message) -> list[Decision]:
-        """Returns the decisions that a message leads to, to be carried out in this order."""
+        """Returns the decisions that follow from a message, to be carried out in this order."""
         return self._handlers[type(message)](message)
 
     def _start(self, message: Start) -> list[Decision]:
-        """Begins as unattached, in the last epoch that the node knew of."""
+        """Starts as unattached, in the last epoch that the node knew."""
         voters, local = message.membership.voters, message.local
         if not voters:
             raise UnsupportedQuorumError(
@@ -198,7 +198,7 @@ class RaftCore:
         self.quorum.voters = membership.voters
 
     def _schedule_election(self, now_ms: int) -> None:
-        # A sole voter has nobody to wait for. With others this is a random election timeout from now.
+        # A sole voter waits for no other node. With other voters this is a random election timeout from now.
         self.deadline_ms = now_ms
 
     def _elect(self) -> list[Decision]:

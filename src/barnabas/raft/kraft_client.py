@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FaultHandler = Callable[[str, BaseException], None]
-"""Told of an error that this node cannot survive. It is expected to end the process, or to raise."""
+"""Called with an error that this node cannot survive. It must end the process, or raise."""
 
 CLEANING_INTERVAL_MS: Final = 60_000
 
@@ -73,14 +73,14 @@ DEFAULT_LISTENER_NAME: Final = "CONTROLLER"
 
 
 def raise_fatal_exit(what: str, error: BaseException) -> None:
-    """The fault handler of a node by itself: has the thread end the process."""
+    """The default fault handler: makes the thread end the process."""
     raise FatalExitError(1, f"{what}: {error}") from error
 
 
 class KRaftClient:
     """A voter of the metadata quorum over a log in files; for now the sole voter.
 
-    **The road of a record** ::
+    **The path of a record** ::
 
         prepare_append     encoded, in a batch of the accumulator       the controller's thread
         schedule           may be written
@@ -89,22 +89,22 @@ class KRaftClient:
         high watermark     a majority has it: committed
         handle_commit      the listeners get it
 
-    A record is committed when it is on the disk of a majority, this node's included, and no listener gets it before.
+    A record is committed when it is on the disk of a majority that includes this node; listeners get it only then.
     (Kafka's leader lets a quorum of one commit records that are not on disk yet.) While the disk is busy, further
-    appends gather and share the next flush: the slower the disk, the larger the groups.
+    appends accumulate and share the next flush: the slower the disk, the larger the groups.
 
     **Decisions.** :class:`~barnabas.raft.core.RaftCore` decides on elections and the high watermark; this class hands
     it messages and carries out its decisions, in their order.
 
-    **A failed write ends the node.** After a disk error nobody knows what is on the disk, and a second ``fsync`` may
-    succeed for data that the first has lost. The fault handler ends the process, and the next one reads what is there.
+    **A failed write ends the node.** After a disk error the state of the disk is unknown, and a second ``fsync`` may
+    succeed for data that the first has lost. The fault handler ends the process; the next process reads the disk.
 
     **Elections.** On every start this node elects itself in a new epoch, so every record shows which run of the process
-    wrote it. To resign means to be elected again.
+    wrote it. After it resigns, this node is elected again.
 
-    **Threads.** Everything happens in :meth:`poll_once`, which never waits for time to pass: a test calls it by hand. A
-    :class:`~barnabas.raft.kraft_driver.KafkaRaftClientDriver` calls :meth:`poll` on a thread of its own. The methods of
-    `RaftClient` may be called by any thread.
+    **Threads.** All work happens in :meth:`poll_once`, which never sleeps: a test calls it directly. A
+    :class:`~barnabas.raft.kraft_driver.KafkaRaftClientDriver` calls :meth:`poll` on its own thread. Any thread may call
+    the methods of `RaftClient`.
     """
 
     def __init__(
@@ -121,9 +121,9 @@ class KRaftClient:
         types: MetadataRecordTypes = CLUSTER_METADATA,
         fault_handler: FaultHandler = raise_fatal_exit,
     ) -> None:
-        """`directory_id` is that of the log directory, from its ``meta.properties``.
+        """`directory_id` is the id of the log directory, from its ``meta.properties``.
 
-        `local_endpoints` are the controller listeners of this node, for the voters in the log.
+        `local_endpoints` are the controller listeners of this node, for the voter set in the log.
         """
         if directory_id == ZERO_UUID:
             raise ValueError("the directory of a voter needs an id")
@@ -140,10 +140,10 @@ class KRaftClient:
         )
         self._partition_state = KRaftControlRecordStateMachine(static_voters, log, types)
         self._store = store or FileQuorumStateStore.in_directory(log.directory)
-        # Changed by Raft's thread only.
+        # Only Raft's thread changes these.
         self._core = RaftCore()
         self.leader_and_epoch = UNKNOWN_LEADER
-        """What the core has decided last, once it is persisted."""
+        """The core's last decision, once it is persisted."""
         self.high_watermark: int | None = None
         self._accumulator: BatchAccumulator | None = None
         """Takes appends while this node leads."""
@@ -153,16 +153,16 @@ class KRaftClient:
         self._failure: BaseException | None = None
         self._closed = False
         self._registrations: deque[tuple[RaftListener[ApiMessageAndVersion], bool]] = deque()
-        """Listeners that come (True) or go. Any thread appends; Raft's thread takes them out."""
+        """Listeners to add (True) or remove. Any thread appends; Raft's thread takes them out."""
         self._resignations: deque[int] = deque()
-        """Epochs that the state machine has resigned from. Any thread appends; Raft's thread takes them out."""
+        """Epochs from which the state machine has resigned. Any thread appends; Raft's thread takes them out."""
         self._requested_kraft_version = KRAFT_VERSION_0
         """The highest level that was appended in this epoch."""
         self._wakeup = threading.Condition()
-        """Guards `_woken`. Nothing but the clock is called while it is held."""
+        """Guards `_woken`. Only the clock is called while it is held."""
         self._woken = False
 
-    # What state machines use
+    # For state machines
 
     @property
     def node_id(self) -> int:
@@ -195,7 +195,7 @@ class KRaftClient:
         self.wakeup()
 
     def unregister(self, listener: RaftListener[ApiMessageAndVersion]) -> None:
-        """Takes effect with the next turn of Raft's thread; until then the listener may still be called."""
+        """Removes a listener in the next turn of Raft's thread; until then it may still be called."""
         self._registrations.append((listener, False))
         self.wakeup()
 
@@ -262,7 +262,7 @@ class KRaftClient:
             raise
 
     def describe_quorum(self) -> QuorumInfo:
-        """What DescribeQuorum asks for; `NotLeaderOrFollowerError` on a node that does not lead."""
+        """Returns the data for DescribeQuorum; `NotLeaderOrFollowerError` on a node that does not lead."""
         from barnabas.raft.quorum_info import QuorumInfo
 
         state = self._core.leader_state
@@ -283,14 +283,14 @@ class KRaftClient:
     # Life
 
     def set_local_endpoints(self, endpoints: Sequence[VoterEndpoint]) -> None:
-        """Where the controller listeners of this node really are; before :meth:`initialize`."""
+        """Sets the actual addresses of this node's controller listeners; must precede :meth:`initialize`."""
         self._local = VoterNode(self._local.key, tuple(endpoints))
 
     def initialize(self) -> None:
-        """Finds out what this node was doing when it stopped, and stands for election.
+        """Restores the persisted state and starts an election.
 
-        The epoch is on the disk when this returns; its first record is not, before the next :meth:`poll_once`.
-        Raises what is wrong with the files, or `UnsupportedQuorumError` if others have to vote, too.
+        On return the epoch is on disk; its first record is not, before the next :meth:`poll_once`.
+        Raises an error if the files are damaged, or `UnsupportedQuorumError` if there are other voters.
         """
         if self._initialized:
             raise BarnabasError("the Raft client is initialized already")
@@ -304,7 +304,7 @@ class KRaftClient:
         self._initialized = True
 
     def poll(self) -> None:
-        """Waits until there is something to do, and does it."""
+        """Does the work that is due, then waits until there is more."""
         timeout_ms = self.poll_once()
         with self._wakeup:
             if not self._woken:
@@ -312,15 +312,15 @@ class KRaftClient:
             self._woken = False
 
     def wakeup(self) -> None:
-        """Has :meth:`poll` look again."""
+        """Makes :meth:`poll` return from its wait."""
         with self._wakeup:
             self._woken = True
             self._wakeup.notify_all()
 
     def poll_once(self) -> int:
-        """Does what can be done now, without waiting; returns after how many milliseconds there is more to do.
+        """Does all work that is due, without sleeping; returns the milliseconds until more is due.
 
-        An error on the way goes to the fault handler, and nothing happens after that any more.
+        An error goes to the fault handler, and the client does no further work.
         """
         if self._failure is not None:
             raise BarnabasError(f"the Raft client has failed before: {self._failure}") from self._failure
@@ -335,7 +335,7 @@ class KRaftClient:
             self._fail(error)
 
     def close(self) -> None:
-        """Writes what was scheduled, lets the listeners know, and closes the log. Not while a thread polls.
+        """Writes scheduled batches, updates the listeners, and closes the log. No thread may be polling.
 
         After a failure nothing is written: the files stay as they are for the next start.
         """
@@ -387,7 +387,7 @@ class KRaftClient:
         return min(waits)
 
     def _advance_core(self) -> None:
-        """Hands the core the resignations, and the time if its deadline has passed."""
+        """Passes the resignations to the core, and the time if its deadline has passed."""
         core, now = self._core, self._clock.hi_res_milliseconds()
         while self._resignations:
             self._carry_out(core.handle(ResignRequested(now, self._resignations.popleft())))
@@ -439,10 +439,10 @@ class KRaftClient:
             linger_ms=self._config.append_linger_ms,
             clock=self._clock,
             types=self._types,
-            # A batch that fits in no segment has to be refused at the append.
+            # A batch larger than a segment must be refused at the append.
             max_batch_size=min(self._config.max_batch_size_bytes, self._config.log_segment_bytes),
         )
-        # Before any other thread can reach the accumulator: the first record of an epoch names its leader.
+        # Before any other thread can access the accumulator: the first record of an epoch names its leader.
         accumulator.append_control_records(decision.control_records)
         self._requested_kraft_version = KRAFT_VERSION_0
         self._accumulator = accumulator
@@ -451,7 +451,7 @@ class KRaftClient:
     # Writing
 
     def _maybe_append_batches(self) -> int | None:
-        """Writes what is due; returns the milliseconds until more is due, None if there is nothing."""
+        """Writes the batches that are due; returns the milliseconds until more are due, None if there are none."""
         accumulator = self._accumulator
         if accumulator is None:
             return None
@@ -471,14 +471,14 @@ class KRaftClient:
             own = () if batch.records else control_records(RecordBatch(batch.data))
             self._partition_state.appended(own, batch.last_offset + 1)
         self.log.flush()
-        # Only now this node counts as having them.
+        # The leader's own end offset counts only what is flushed.
         self._carry_out(self._core.handle(LogFlushed(self.log.end_offset, self._partition_state.membership)))
         self._fire_from_memory(batches)
 
     # Listeners
 
     def _fire_from_memory(self, batches: Sequence[CompletedBatch]) -> None:
-        """Gives batches that were just committed to the listeners that expect them next."""
+        """Passes newly committed batches to the listeners that expect them next."""
         if self.high_watermark is None or batches[-1].last_offset >= self.high_watermark:
             return
         decoded = [batch.to_batch() for batch in batches]
@@ -492,7 +492,7 @@ class KRaftClient:
         self._fire_leader_changes()
 
     def _advance(self, context: ListenerContext) -> None:
-        """Gives a listener what is committed and new to it, as long as it takes that at once."""
+        """Passes new committed batches to a listener, as long as it processes them immediately."""
         high_watermark = self.high_watermark
         if high_watermark is None:
             return
@@ -511,7 +511,7 @@ class KRaftClient:
             else:
                 context.fire_handle_commit(offset, self.log.read(offset, Isolation.COMMITTED).records)
                 if context.next_expected_offset == offset:
-                    return  # given back unread, by one that is closing: to go on would mean never to hear of the end
+                    return  # a closing listener returned the reader unread: going on would loop forever
 
     def _fire_leader_changes(self) -> None:
         leader, state = self.leader_and_epoch, self._core.leader_state
@@ -522,7 +522,7 @@ class KRaftClient:
                 context.maybe_fire_leader_change(leader)
 
     def _listener_is_done(self, context: ListenerContext) -> None:
-        """A listener has closed a reader, on whatever thread."""
+        """Called when a listener has closed a reader, on any thread."""
         is_behind = context.next_offset < (self.high_watermark or 0)
         if is_behind or context.last_fired_leader_change != self.leader_and_epoch:
             self.wakeup()

@@ -8,9 +8,9 @@ from barnabas.raft.kraft_client import KRaftClient
 
 
 class KafkaRaftClientDriver(ShutdownableThread):
-    """Polls a :class:`~barnabas.raft.kraft_client.KRaftClient` until it is told to stop, under Kafka's thread name.
+    """Polls a :class:`~barnabas.raft.kraft_client.KRaftClient` until shutdown, under Kafka's thread name.
 
-    The client is closed by whoever has made it, after this has ended.
+    The owner of the client closes it after this thread has ended.
     """
 
     def __init__(

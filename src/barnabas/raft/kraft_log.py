@@ -47,26 +47,26 @@ logger = logging.getLogger(__name__)
 METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
 
 MAX_READ_SIZE_BYTES: Final = 8 * 1024 * 1024
-"""How much of the log is handed out at once; a listener that is far behind comes back for more."""
+"""The most that one read returns; a listener that is far behind reads several times."""
 
 
 class Isolation(Enum):
-    """How far a reader may look."""
+    """How far a reader may read."""
 
     COMMITTED = auto()
-    """What a majority has: for state machines."""
+    """Up to the high watermark: for state machines."""
     UNCOMMITTED = auto()
-    """All there is: for followers, and for Raft itself."""
+    """Up to the log end: for followers, and for Raft itself."""
 
 
 class Validity(Enum):
-    """What there is to say about a place in the log that another replica has got to."""
+    """The result of comparing the position of another replica with this log."""
 
     VALID = auto()
     DIVERGING = auto()
-    """That replica has something else there; the place given with this is the last that both may have."""
+    """The replica's log diverges there; the result holds the last position that both may share."""
     SNAPSHOT = auto()
-    """The log does not reach back so far; the snapshot given with this is to be fetched instead."""
+    """The position is before the log start; the replica must fetch the snapshot in the result."""
 
 
 class ValidOffsetAndEpoch(NamedTuple):
@@ -75,42 +75,42 @@ class ValidOffsetAndEpoch(NamedTuple):
 
 
 class MetadataLogError(BarnabasError):
-    """The files of the metadata log do not fit together."""
+    """The files of the metadata log are inconsistent."""
 
 
 class KafkaMetadataLog:
     """A `UnifiedLog` with snapshots.
 
-    Its segments are those of any partition. Three things are different:
+    Its segments are those of any partition. There are three differences:
 
-    - **Offsets and epochs come with the batches**; the log takes them as they are.
-    - **Nothing is deleted for its age.** A segment goes when a snapshot stands for all that is in it, and snapshots go,
-      from the oldest on, when log and snapshots have become too large or too old: :meth:`maybe_clean`. One snapshot
-      always stays, or else the log reaches back to its beginning.
-    - **It is flushed before it counts.** Other partitions rely on replicas in memory; here a vote is a promise that
-      holds after a power cut, so Raft calls :meth:`flush` before it takes a record for written.
+    - **Batches arrive with their offsets and epochs**; the log keeps them.
+    - **Retention is by snapshot.** A segment is deleted when a snapshot covers all of it. The oldest snapshots are
+      deleted when log and snapshots are too large or too old: :meth:`maybe_clean`. The latest snapshot always stays;
+      a log without snapshots reaches back to offset 0.
+    - **Records count only once flushed.** Other partitions rely on replicas in memory; here a vote is a promise that
+      must survive a power failure, so Raft calls :meth:`flush` before it counts a record as written.
 
-    At the start, the whole log is read and checked (as in Kafka), and a torn tail is cut off. Damage of another kind is
-    a `CorruptLogError`: nothing is served that is not what was committed. The latest snapshot is verified, too: see
+    At the start, the whole log is read and checked (as in Kafka), and a torn tail is truncated. Other damage raises
+    `CorruptLogError`: only committed data is served. The latest snapshot is verified, too: see
     :meth:`set_damaged_snapshots_aside`.
 
-    Any thread may read, and make snapshots. Appends, truncation and flushes are for Raft's thread.
+    Any thread may read and create snapshots. Only Raft's thread may append, truncate and flush.
     """
 
     def __init__(self, log: UnifiedLog, config: RaftConfig, clock: Clock, scheduler: Scheduler) -> None:
-        """Over a log that is open: see `open`."""
+        """Wraps an open log: see `open`."""
         self._log = log
         self._config = config
         self._clock = clock
         self._scheduler = scheduler
         self._snapshots_lock = threading.RLock()
-        """Guards `_snapshots`. The log's own lock is taken inside it."""
+        """Guards `_snapshots`. The log's own lock may be taken inside it."""
         self._snapshots: list[OffsetAndEpoch] = self._recover_snapshots()
-        """The ids of the snapshots that are there, ascending."""
+        """The ids of the existing snapshots, ascending."""
 
     @classmethod
     def open(cls, metadata_log_dir: Path, config: RaftConfig, clock: Clock, scheduler: Scheduler) -> KafkaMetadataLog:
-        """Opens the metadata log in a log directory, where it is made if it is not there."""
+        """Opens the metadata log in a log directory, or creates it."""
         log_config = LogConfig(
             max_message_bytes=config.max_batch_size_bytes,
             segment_bytes=config.log_segment_bytes,
@@ -119,7 +119,7 @@ class KafkaMetadataLog:
             retention_ms=-1,
             retention_bytes=-1,
         )
-        # A disk that fails under this log is not one of many: it ends the node, and there is nobody else to tell.
+        # A failed disk under this log ends the node, so the failure channel needs no receiver.
         context = LogContext(clock, scheduler, LogDirFailureChannel(clock))
         log = UnifiedLog.open(
             metadata_log_dir / METADATA_LOG_DIR_NAME,
@@ -131,7 +131,7 @@ class KafkaMetadataLog:
         )
         try:
             metadata_log = cls(log, config, clock, scheduler)
-            # First: truncation trusts the latest snapshot.
+            # Must come first: truncation trusts the latest snapshot.
             metadata_log.set_damaged_snapshots_aside()
             metadata_log.truncate_to_latest_snapshot()
         except BaseException:
@@ -171,37 +171,37 @@ class KafkaMetadataLog:
     # Appending
 
     def append_as_leader(self, records: Buffer, epoch: int) -> LogAppendInfo:
-        """Appends batches that this node has given their offsets in its own epoch. One write, and no wait for it."""
+        """Appends batches with offsets that this node assigned in its own epoch. One write, without a flush."""
         if not len(records):
             raise ValueError("an append needs at least one batch")
         return self._log.append_as_leader(records, epoch, AppendOrigin.RAFT_LEADER)
 
     def append_as_follower(self, records: Buffer, epoch: int) -> LogAppendInfo:
-        """Appends batches as the leader of `epoch` has them."""
+        """Appends batches as fetched from the leader of `epoch`."""
         if not len(records):
             raise ValueError("an append needs at least one batch")
         return self._log.append_as_follower(records, epoch)
 
     def flush(self, *, force_flush_active_segment: bool = False) -> None:
-        """Returns when all that was appended is on the disk."""
+        """Returns when all appended batches are on disk."""
         self._log.flush(force_flush_active_segment=force_flush_active_segment)
 
     # Reading
 
     def read(self, start_offset: int, isolation: Isolation, max_length: int = MAX_READ_SIZE_BYTES) -> FetchDataInfo:
-        """Batches from an offset on, as a part of a file; at least a whole one if there is any."""
+        """Reads batches from an offset on, as a file region; at least one whole batch if there is any."""
         within = FetchIsolation.HIGH_WATERMARK if isolation is Isolation.COMMITTED else FetchIsolation.LOG_END
         return self._log.read(start_offset, max_length, within, min_one_message=True)
 
     # Epochs
 
     def initialize_leader_epoch(self, epoch: int) -> None:
-        """This node leads from the end of the log on."""
+        """Starts an epoch led by this node at the log end."""
         self._log.maybe_assign_epoch_start_offset(epoch, self._log.log_end_offset)
 
     @property
     def last_fetched_epoch(self) -> int:
-        """The epoch of the last record, or of the snapshot that the log begins with; 0 if there is nothing."""
+        """Returns the epoch of the last record, or of the snapshot at the log start; 0 if there is neither."""
         epoch = self._log.latest_epoch
         if epoch is not None:
             return epoch
@@ -217,18 +217,18 @@ class KafkaMetadataLog:
         )
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """The last epoch up to this one, and where it ends."""
+        """Returns the last epoch that is at most `epoch`, and its end offset."""
         found = self._log.end_offset_for_epoch(epoch)
         if found is None:
             return OffsetAndEpoch(self._log.log_end_offset, self.last_fetched_epoch)
         earliest = self.earliest_snapshot_id
         if earliest is not None and found.end_offset == earliest.offset and found.leader_epoch == epoch:
-            # Before all epochs that the log has: what precedes is in the snapshot at its start, of that one's epoch.
+            # The epoch precedes all epochs in the log, so the snapshot at the log start and its epoch apply.
             return earliest
         return OffsetAndEpoch(found.end_offset, found.leader_epoch)
 
     def validate_offset_and_epoch(self, offset: int, epoch: int) -> ValidOffsetAndEpoch:
-        """Whether a replica whose last record is of `epoch` and that goes on at `offset` has what this log has."""
+        """Checks whether a replica with a last record of `epoch` and next offset `offset` matches this log."""
         if offset == 0 and epoch == 0 and self.start_offset == 0:
             return ValidOffsetAndEpoch(Validity.VALID, OffsetAndEpoch(0, 0))
         earliest = self.earliest_snapshot_id
@@ -247,7 +247,7 @@ class KafkaMetadataLog:
     # Truncation
 
     def truncate_to(self, offset: int) -> None:
-        """Removes this offset and all behind it; ValueError for what is committed."""
+        """Removes all records from this offset on; ValueError for a committed offset."""
         if offset < self.high_watermark:
             raise ValueError(
                 f"the metadata log cannot be truncated to {offset}: it is committed up to {self.high_watermark}"
@@ -255,9 +255,9 @@ class KafkaMetadataLog:
         self._log.truncate_to(offset)
 
     def truncate_to_latest_snapshot(self) -> bool:
-        """Removes the whole log if the latest snapshot is beyond it; whether it was.
+        """Removes the whole log if the latest snapshot is beyond its end; returns whether it was.
 
-        A follower that was far behind has fetched a snapshot then; it may have ended before it got to this.
+        That happens if a follower was far behind, fetched a snapshot, and stopped before it truncated its log.
         """
         latest = self.latest_snapshot_id
         epoch = self._log.latest_epoch or 0
@@ -287,7 +287,7 @@ class KafkaMetadataLog:
             return tuple(self._snapshots)
 
     def create_new_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotWriter | None:
-        """A file for a snapshot up to a committed offset; None if there is one, or the log begins later already."""
+        """Creates a snapshot writer at a committed offset; None if the snapshot exists or the log starts later."""
         if snapshot_id.offset < self.start_offset:
             logger.info(
                 "Not making snapshot %s: the log begins at %d already", snapshot_name(snapshot_id), self.start_offset
@@ -303,21 +303,21 @@ class KafkaMetadataLog:
         return self.create_new_snapshot_unchecked(snapshot_id)
 
     def create_new_snapshot_unchecked(self, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotWriter | None:
-        """The same for a snapshot that comes from the leader, and may be beyond the end of the log."""
+        """Creates a writer for a snapshot fetched from the leader, which may be beyond the log end."""
         with self._snapshots_lock:
             if snapshot_id in self._snapshots:
                 return None
         return FileRawSnapshotWriter.create(self.directory, snapshot_id)
 
     def on_snapshot_frozen(self, snapshot_id: OffsetAndEpoch) -> None:
-        """The file is complete, and has its name."""
+        """Registers a snapshot whose file is complete and has its final name."""
         with self._snapshots_lock:
             if snapshot_id not in self._snapshots:
                 self._snapshots.append(snapshot_id)
                 self._snapshots.sort()
 
     def read_snapshot(self, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotReader | None:
-        """A snapshot's file; None if there is no such snapshot."""
+        """Opens a snapshot's file; None if there is no such snapshot."""
         with self._snapshots_lock:
             if snapshot_id not in self._snapshots:
                 return None
@@ -337,7 +337,7 @@ class KafkaMetadataLog:
         return None
 
     def set_damaged_snapshots_aside(self) -> None:
-        """Makes the newest snapshot that is whole the latest one; `MetadataLogError` if metadata would be missing then.
+        """Makes the newest intact snapshot the latest; `MetadataLogError` if metadata would be missing then.
 
         ::
 
@@ -346,7 +346,7 @@ class KafkaMetadataLog:
             log                            [80 ....... 95]     40 to 79 are lost: refused, and nothing is changed
             log        ... [40 ....... 70]                     70 to 79 are lost: refused, and nothing is changed
 
-        A damaged file gets another name, because Apache Kafka's tools would read it.
+        Damaged files are renamed, because Apache Kafka's tools would read them.
         """
         damaged: list[tuple[OffsetAndEpoch, CorruptRecordError]] = []
         whole: OffsetAndEpoch | None = None
@@ -361,7 +361,7 @@ class KafkaMetadataLog:
         newest, error = damaged[0]
         needed_from = 0 if whole is None else whole.offset
         end = self._log.log_end_offset
-        # The snapshot at offset 0 has the first voters. A log that is not empty has them in its first batch.
+        # The snapshot at offset 0 has the first voters. A non-empty log has them in its first batch.
         if self.start_offset > needed_from or end < max(newest.offset, 1):
             older = (
                 "no older snapshot is whole" if whole is None else f"the one before it ends at offset {whole.offset}"
@@ -401,7 +401,7 @@ class KafkaMetadataLog:
         return None
 
     def delete_before_snapshot(self, snapshot_id: OffsetAndEpoch, reason: str = "asked for") -> bool:
-        """Has the log begin at a snapshot, and deletes segments and snapshots before it; whether there were any."""
+        """Moves the log start to a snapshot and deletes older segments and snapshots; returns whether any were."""
         with self._snapshots_lock:
             if (
                 snapshot_id not in self._snapshots
@@ -417,7 +417,7 @@ class KafkaMetadataLog:
         return bool(segments or forgotten)
 
     def maybe_clean(self) -> bool:
-        """Deletes what ``metadata.max.retention.bytes`` and ``metadata.max.retention.ms`` do not allow any more."""
+        """Deletes data beyond ``metadata.max.retention.bytes`` and ``metadata.max.retention.ms``."""
         with self._snapshots_lock:
             by_size = self._clean_by_size()
             return self._clean_by_age() or by_size
@@ -459,7 +459,7 @@ class KafkaMetadataLog:
         return self._clean_while(breach)
 
     def _clean_while(self, breach: Callable[[OffsetAndEpoch], str | None]) -> bool:
-        """Deletes the oldest snapshot, and what only it makes necessary, as long as there is a reason and a second."""
+        """Deletes the oldest snapshot and its part of the log, while `breach` gives a reason and another remains."""
         cleaned = False
         snapshots = self.snapshot_ids
         for oldest, following in pairwise(snapshots):
@@ -500,7 +500,7 @@ class KafkaMetadataLog:
         self._scheduler.schedule("delete-snapshot-files", delete, self._config.delete_delay_ms)
 
     def _recover_snapshots(self) -> list[OffsetAndEpoch]:
-        """Finds the snapshots, and removes what an earlier process has left of others."""
+        """Lists the snapshots, and deletes partial, deleted and outdated ones of an earlier process."""
         directory, start = self.directory, self.start_offset
         with disk_access("list", directory):
             found = [parsed for parsed in map(parse_snapshot_path, directory.iterdir()) if parsed is not None]
@@ -527,7 +527,7 @@ class KafkaMetadataLog:
         self._log.close()
 
     def close_handlers(self) -> None:
-        """Lets go of all files without writing anything, as when the disk has failed."""
+        """Closes all files without writing, for example after a disk failure."""
         self._log.close_handlers()
 
     def __repr__(self) -> str:

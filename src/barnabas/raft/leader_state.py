@@ -1,4 +1,4 @@
-"""What a leader knows of the replicas: the end offset of each, and hence the high watermark."""
+"""The leader's view of the replicas: the end offset of each, and the high watermark that follows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN: Final = -1
 
 
 class ReplicaState(NamedTuple):
-    """How far a replica has got. Each news of it makes another one."""
+    """The progress of a replica; immutable, replaced on each update."""
 
     key: ReplicaKey
     endpoints: tuple[VoterEndpoint, ...] = ()
@@ -36,14 +36,14 @@ class ReplicaState(NamedTuple):
 
 
 class LeaderState:
-    """The leader's books for one epoch.
+    """The leader's state for one epoch.
 
-    **The high watermark** is the offset that a majority of the voters has got to: sort them by how far they are, and
-    take the one in the middle. But it moves only past the first offset of this epoch. What earlier leaders left may be
-    on a majority and still be replaced, if a voter without it is elected; once a majority also has a record of this
-    epoch, it cannot. That is why a new leader writes one at once.
+    **The high watermark** is the offset that a majority of the voters has reached: sort the voters by end offset and
+    take the one in the middle. But it advances only past the first offset of this epoch. Records of earlier leaders may
+    be on a majority and still be replaced, if a voter without them is elected; once a majority also has a record of
+    this epoch, they cannot. So a new leader writes a record at once.
 
-    The leader itself is as far as its log is *on the disk*.
+    The leader's own end offset is the end of its log *on disk*.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class LeaderState:
         self.epoch_start_offset = epoch_start_offset
         self._granting_voters = sorted(granting_voters)
         self.voter_states = {node.key.id: ReplicaState(node.key, node.endpoints) for node in voters}
-        """By voter id; replaced as a whole, for others to look at."""
+        """By voter id; replaced as a whole, so that other threads can read it."""
         self.observer_states: dict[ReplicaKey, ReplicaState] = {}
-        """Those who fetch and do not vote: brokers, mostly."""
+        """Replicas that fetch but do not vote: mostly brokers."""
         self.high_watermark: LogOffsetMetadata | None = None
 
     def start_of_epoch_records(self, membership: Membership) -> list[tuple[ControlRecordType, bytes]]:
-        """Returns the first records of the epoch: the leader, and the voters if the log does not have them as they are.
+        """Returns the first records of the epoch: the leader, and the voters if the log lacks the current ones.
 
-        Voters are in the log from ``kraft.version`` 1 on.
+        The log contains the voters from ``kraft.version`` 1 on.
         """
         change = LeaderChangeMessage(
             version=LEADER_CHANGE_VERSION,
@@ -82,7 +82,7 @@ class LeaderState:
         return records
 
     def update_local_state(self, end_offset: LogOffsetMetadata, voters: VoterSet) -> bool:
-        """Takes the end of the leader's log on disk; returns whether the high watermark has moved."""
+        """Updates the end of the leader's log on disk; returns whether the high watermark has advanced."""
         states = {
             node.key.id: self.voter_states.get(node.key.id, ReplicaState(node.key))._replace(
                 key=node.key, endpoints=node.endpoints
@@ -92,7 +92,7 @@ class LeaderState:
         local = self.local
         if local.key.id in states:
             own = states[local.key.id]
-            # A static voter may be written down with port 0; where it really listens, it knows best itself.
+            # A static voter may be configured with port 0; only the node itself knows its actual port.
             endpoints = local.endpoints or own.endpoints
             states[local.key.id] = own._replace(end_offset=end_offset, endpoints=endpoints)
         self.voter_states = states

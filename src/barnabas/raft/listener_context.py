@@ -1,4 +1,4 @@
-"""What Raft keeps of a listener: where it is, and what it was told last."""
+"""The state that Raft keeps for a listener: its position, and the last leader change sent to it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from barnabas.raft.records_snapshot import RecordsSnapshotReader
 logger = logging.getLogger(__name__)
 
 STARTING_NEXT_OFFSET: Final = -1
-"""Of a listener that has not been given anything yet, not even a snapshot."""
+"""The position of a listener that has not received anything yet, not even a snapshot."""
 
 
 class ListenerContext:
-    """A listener and its place in the log.
+    """A listener and its position in the log.
 
-    It has at most one reader at a time, and gets the next when it has closed that. A listener that is slow, or far
-    behind, so goes through the log at its own pace, and what it has not come to is on the disk and not in a queue.
+    A listener has at most one reader at a time, and gets the next after closing it. So a listener that is slow, or far
+    behind, reads the log at its own pace; its backlog is on disk and not in a queue.
 
-    The ``fire_...`` methods are for Raft's thread; a reader may be closed on any.
+    The ``fire_...`` methods are for Raft's thread; any thread may close a reader.
     """
 
     def __init__(
@@ -39,19 +39,19 @@ class ListenerContext:
         self._wakeup = wakeup
         self.last_fired_leader_change = UNKNOWN_LEADER
         self._lock = threading.Lock()
-        """Guards the two fields below. Nothing is called while it is held."""
+        """Guards the two fields below. No other code is called while it is held."""
         self._next_offset = STARTING_NEXT_OFFSET
         self._last_sent: CommittedBatchReader | None = None
 
     @property
     def next_offset(self) -> int:
-        """Behind the last that the listener is done with."""
+        """The offset after the last one that the listener has processed."""
         with self._lock:
             return self._next_offset
 
     @property
     def next_expected_offset(self) -> int | None:
-        """What to give it next; None while it is at work on something."""
+        """The next offset to send; None while the listener has an open reader."""
         with self._lock:
             return None if self._last_sent is not None else self._next_offset
 
@@ -66,11 +66,11 @@ class ListenerContext:
         self.listener.handle_load_snapshot(reader)
 
     def fire_handle_commit(self, base_offset: int, records: FileRegion | bytes) -> None:
-        """What is in the log from an offset on."""
+        """Sends batches of the log from an offset on."""
         self._fire(RecordsBatchReader(base_offset, records, self._types, self._closed))
 
     def fire_handle_commit_from_memory(self, batches: Sequence[Batch[ApiMessageAndVersion]]) -> None:
-        """What this node has just written, while it is still at hand."""
+        """Sends batches that this node has just written, from memory."""
         self._fire(MemoryBatchReader(batches, self._closed))
 
     def _fire(self, reader: MemoryBatchReader | RecordsBatchReader) -> None:
@@ -94,12 +94,12 @@ class ListenerContext:
             self.listener.handle_leader_change(leader)
 
     def maybe_fire_own_leadership(self, leader: LeaderAndEpoch, epoch_start_offset: int) -> None:
-        """Tells the listener that this node leads, once it has seen everything from before: it is going to write."""
+        """Notifies the listener that this node leads, once it has read all earlier records: it is going to write."""
         if self.next_offset > epoch_start_offset:
             self.maybe_fire_leader_change(leader)
 
     def _is_news(self, leader: LeaderAndEpoch) -> bool:
-        """Epochs only rise, and within one a leader can only become known."""
+        """Whether the change is new: epochs only increase, and within an epoch a leader can only become known."""
         last = self.last_fired_leader_change
         if leader.epoch != last.epoch:
             return leader.epoch > last.epoch

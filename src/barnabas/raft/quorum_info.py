@@ -1,4 +1,4 @@
-"""How the quorum is doing, for whoever asks: what DescribeQuorum answers."""
+"""The state of the quorum, for DescribeQuorum."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from barnabas.raft.voter_set import VoterEndpoint
 
 
 class QuorumReplica(NamedTuple):
-    """A voter or observer; -1 stands for what is not known."""
+    """A voter or observer; -1 stands for an unknown value."""
 
     replica_id: int
     replica_directory_id: Uuid
-    """Zero if that is not known, as with static voters."""
+    """Zero if unknown, as with static voters."""
     log_end_offset: int
     last_fetch_timestamp: int
     last_caught_up_timestamp: int
 
 
 class QuorumNode(NamedTuple):
-    """A voter and where it is reached."""
+    """A voter and its addresses."""
 
     node_id: int
     listeners: tuple[VoterEndpoint, ...]
@@ -33,7 +33,7 @@ class QuorumInfo(NamedTuple):
     leader_id: int
     leader_epoch: int
     high_watermark: int
-    """-1 until the leader has found out."""
+    """-1 until the leader has determined it."""
     current_voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
     nodes: tuple[QuorumNode, ...]
@@ -51,7 +51,7 @@ class QuorumInfo(NamedTuple):
                 replica.key.id,
                 ZERO_UUID if replica.key.directory_id is None else replica.key.directory_id,
                 UNKNOWN if replica.end_offset is None else replica.end_offset.message_offset,
-                # Nobody is nearer to the leader than the leader itself.
+                # The leader itself is always caught up.
                 now_ms if is_leader else replica.last_fetch_timestamp,
                 now_ms if is_leader else replica.last_caught_up_timestamp,
             )

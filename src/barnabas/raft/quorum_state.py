@@ -10,7 +10,7 @@
                  v                                                                               v
               FOLLOWER --fetch timeout--> PROSPECTIVE                                        RESIGNED
 
-A node that does not hear from a leader first asks whether others would vote for it (PROSPECTIVE, KIP-996). Only with a
+A node without contact to a leader first asks whether others would vote for it (PROSPECTIVE, KIP-996). Only with a
 majority of these pre-votes it opens a new epoch and asks for votes (CANDIDATE), so a badly connected node does not
 disturb the rest. A sole voter takes the same steps at once: its own vote is the majority.
 """
@@ -68,7 +68,7 @@ class IllegalTransitionError(BarnabasError):
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """An epoch with its leader, or with this node's vote, or with neither. It must survive a restart."""
+    """An epoch with its leader, with this node's vote, or with neither. It must survive a restart."""
 
     epoch: int
     leader_id: int | None = None
@@ -110,16 +110,16 @@ class QuorumState:
         self.epoch = epoch
         self.leader_and_epoch = LeaderAndEpoch(None, epoch)
         self.voters: VoterSet = NO_VOTERS
-        """The voters that count now."""
+        """The voters in force."""
         self.granting_voters: frozenset[int] = frozenset()
-        """Who has granted the last (pre-)vote that this node asked for."""
+        """The voters that granted the last (pre-)vote that this node requested."""
 
     def has_majority(self) -> bool:
         voters = self.voters.voter_ids
         return 2 * len(self.granting_voters & voters) > len(voters)
 
     def transition_to_prospective(self, local: ReplicaKey) -> None:
-        """A pre-vote promises nothing, so nothing has to be persisted."""
+        """Becomes prospective. A pre-vote promises nothing, so nothing has to be persisted."""
         self._enter(_PROSPECTIVE)
         self.granting_voters = frozenset({local.id})
 
@@ -139,11 +139,11 @@ class QuorumState:
         return ElectionState(self.epoch, leader_id=local.id, voters=self.voters.voter_ids)
 
     def transition_to_resigned(self) -> None:
-        """Stops leading. The epoch has no leader from now on, until a new one opens."""
+        """Stops leading. The epoch then has no leader, until a new one opens."""
         self._enter(_RESIGNED)
 
     def transition_to_unattached(self) -> ElectionState:
-        """Has no leader, in the same epoch."""
+        """Becomes unattached: no leader, same epoch."""
         self._enter(_UNATTACHED)
         self.leader_and_epoch = LeaderAndEpoch(None, self.epoch)
         return ElectionState(self.epoch, voters=self.voters.voter_ids)

@@ -1,11 +1,11 @@
-"""The file ``quorum-state``: what a voter must not forget.
+"""The file ``quorum-state``: the persistent election state of a voter.
 
-A voter that voted for one candidate, was restarted, and then voted for another in the same epoch could help two leaders
-into office at once. So its vote is on the disk before anybody hears of it, and so is every epoch that it has seen: the
-file is written first, and what it says is done after.
+A voter that voted for one candidate, restarted, and voted for another in the same epoch could help to elect two leaders
+at once. So its vote, and every epoch that it has seen, is on disk before any other node learns of it: the file is
+written first, and acted upon afterwards.
 
-It is one line of JSON, in a form that follows the level of ``kraft.version``. With static voters it looks like the
-first, with voters in the log like the second of these (the first has been broken into two lines here):
+The file is one line of JSON, in a format that depends on the level of ``kraft.version``. The first example has static
+voters, the second has voters in the log (the first is broken into two lines here):
 
 .. code-block:: json
 
@@ -14,7 +14,7 @@ first, with voters in the log like the second of these (the first has been broke
 
     {"leaderId":-1,"leaderEpoch":2,"votedId":1,"votedDirectoryId":"J8aAPcfLQt2bqs1JT_rMgQ","data_version":1}
 
-``leaderId`` is -1 while no leader is known, ``votedId`` while there was no vote, or once its winner is known.
+``leaderId`` is -1 while no leader is known, ``votedId`` if there was no vote, or once the winner is known.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ _DATA_VERSION: Final = "data_version"
 
 
 class QuorumStateFileError(KafkaStorageError):
-    """A ``quorum-state`` that does not say what was promised. Nothing is made up in its place: a vote could be lost."""
+    """The ``quorum-state`` file is damaged. It is not replaced by a default: a vote could be lost."""
 
 
 def quorum_state_version(kraft_version: int) -> int:
-    """The form of the file that goes with a level of ``kraft.version``."""
+    """Returns the file format for a level of ``kraft.version``."""
     if kraft_version not in QuorumStateData.versions:
         raise BarnabasError(f"kraft.version {kraft_version} is not known; {QuorumStateData.versions} are")
     return kraft_version
 
 
 class FileQuorumStateStore:
-    """Reads and replaces the file. One thread at a time: Raft's own."""
+    """Reads and replaces the file. Only one thread may use it: Raft's own."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def in_directory(cls, log_dir: Path) -> FileQuorumStateStore:
-        """The file in the directory of the metadata log."""
+        """Returns the store for the directory of the metadata log."""
         return cls(log_dir / QUORUM_STATE_FILE)
 
     def read(self) -> ElectionState | None:
-        """What it says; None if there is no file, on a node that never took part in an election.
+        """Reads the state; None if there is no file, because the node never took part in an election.
 
-        `QuorumStateFileError` if it is damaged.
+        `QuorumStateFileError` if the file is damaged.
         """
         with disk_access("read", self.path):
             try:
@@ -72,14 +72,14 @@ class FileQuorumStateStore:
         return ElectionState.from_data(self._decode(data))
 
     def write(self, state: ElectionState, kraft_version: int) -> None:
-        """Returns when the state is on the disk for good; until then the file is the old one."""
+        """Replaces the file atomically; returns when the state is on disk."""
         version = quorum_state_version(kraft_version)
         contents = {**to_json(state.to_data(version), version), _DATA_VERSION: version}
         with disk_access("write", self.path):
             replace_file(self.path, json.dumps(contents, separators=(",", ":")).encode())
 
     def clear(self) -> None:
-        """Removes the file: for a directory that is given to another cluster."""
+        """Deletes the file, for a directory that moves to another cluster."""
         with disk_access("delete", self.path):
             self.path.unlink(missing_ok=True)
             sync_directory(self.path.parent)

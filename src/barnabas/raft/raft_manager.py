@@ -23,16 +23,16 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaRaftManager:
-    """Puts the pieces together, and takes them apart in the right order.
+    """Builds the Raft components, and shuts them down in the right order.
 
         manager = KafkaRaftManager(1, directory_id, Path("data"), config, local_endpoints=[...])
-        manager.client.register(listener)       # those who must not miss anything
+        manager.client.register(listener)       # before startup, to miss nothing
         manager.startup()
         ...
         manager.shutdown()
 
-    The log is opened, and checked, by the constructor. ``lock_directory`` is for a metadata log that is not in one of
-    the broker's log directories, which are locked already.
+    The constructor opens and checks the log. ``lock_directory`` is for a metadata log outside the broker's log
+    directories, which are already locked.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class KafkaRaftManager:
         self._driver = KafkaRaftClientDriver(self.client, clock=clock, exit_procedure=exit_procedure)
 
     def startup(self, local_endpoints: Sequence[VoterEndpoint] | None = None) -> None:
-        """Joins the quorum. ``local_endpoints`` if they were not known before, as with a listener on port 0."""
+        """Joins the quorum. ``local_endpoints`` overrides endpoints not known before, as with a listener on port 0."""
         if local_endpoints is not None:
             self.client.set_local_endpoints(local_endpoints)
         self.client.initialize()
         self._driver.start()
 
     def shutdown(self) -> None:
-        """Returns when the log is closed and the threads have ended. More than once does no harm."""
+        """Closes the log and ends the threads. May be called more than once."""
         try:
             self._driver.shutdown()
             self.client.close()

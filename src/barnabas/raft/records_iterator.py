@@ -1,4 +1,4 @@
-"""From bytes of the log, or of a snapshot, to batches of records."""
+"""Decodes bytes of the log, or of a snapshot, to batches of records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from barnabas.records.control import ControlRecordType, parse_control_type
 from barnabas.records.reader import read_records
 
 READ_SIZE: Final = 1024 * 1024
-"""How much of a file is in memory at once, unless a single batch is larger."""
+"""The most of a file in memory at once, unless a single batch is larger."""
 
 _MESSAGES: Final[dict[ControlRecordType, type[Message]]] = {
     ControlRecordType.LEADER_CHANGE: LeaderChangeMessage,
@@ -35,7 +35,7 @@ _MESSAGES: Final[dict[ControlRecordType, type[Message]]] = {
 
 
 class ControlRecord(NamedTuple):
-    """A record of Raft's own, with its offset."""
+    """A Raft control record, with its offset."""
 
     offset: int
     type: ControlRecordType
@@ -43,7 +43,7 @@ class ControlRecord(NamedTuple):
 
 
 def raw_batches(records: FileRegion | bytes, read_size: int = READ_SIZE) -> Iterator[RecordBatch]:
-    """The whole batches in a part of a file, read piece by piece. What is left of a batch at the end is ignored."""
+    """Yields the whole batches of a file region, read in chunks. A partial batch at the end is ignored."""
     if isinstance(records, bytes):
         yield from iter_batches(records, allow_partial=True)
         return
@@ -68,7 +68,7 @@ def raw_batches(records: FileRegion | bytes, read_size: int = READ_SIZE) -> Iter
 
 
 def decode_batch(batch: RecordBatch, types: MetadataRecordTypes) -> Batch[ApiMessageAndVersion]:
-    """A batch with its records decoded; none of a batch of control records. `CorruptRecordError` if it is damaged."""
+    """Decodes a batch; a control batch yields no records. `CorruptRecordError` if the batch is damaged."""
     batch.ensure_valid()
     records: list[ApiMessageAndVersion] = []
     if not batch.is_control_batch:
@@ -90,7 +90,7 @@ def decode_batch(batch: RecordBatch, types: MetadataRecordTypes) -> Batch[ApiMes
 
 
 def control_records(batch: RecordBatch) -> Iterator[ControlRecord]:
-    """The records of a control batch that Raft knows; later versions may have others, which are for them."""
+    """Yields the known records of a control batch; records of later versions are skipped."""
     for record in read_records(batch):
         kind = parse_control_type(record.key)
         cls = _MESSAGES.get(kind)
@@ -98,6 +98,6 @@ def control_records(batch: RecordBatch) -> Iterator[ControlRecord]:
             continue
         if not record.value:
             raise CorruptRecordError(f"the {kind.name} record at offset {record.offset} has no value")
-        # Each of them begins with its own version, which is the one that the whole is written in.
+        # Each message begins with its own version, in which it is encoded.
         version = min(int.from_bytes(record.value[:2], signed=True), cls.versions.highest)
         yield ControlRecord(record.offset, kind, cls.decode_from(record.value, version, 0)[0])

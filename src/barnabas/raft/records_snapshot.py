@@ -1,13 +1,13 @@
-"""Snapshots as records: writing one and reading one.
+"""Reads and writes snapshots as records.
 
 ::
 
     [header, kraft.version, voters]  [topics ...]  [partitions ...]  ...  [footer]
      control batch                    batches of metadata records          control batch
 
-The header says when the last record was appended that the snapshot stands for. ``kraft.version`` and the voters are
-there if the log has them (KIP-853). A file without its footer was cut off. Offsets count from 0 and mean nothing; the
-epoch of all batches is that of the snapshot.
+The header has the append time of the last record that the snapshot covers. ``kraft.version`` and the voters are there
+if the log has them (KIP-853). A file without a footer was truncated. Offsets count from 0 and have no meaning; all
+batches have the epoch of the snapshot.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from barnabas.records.batch import RecordBatch
 from barnabas.records.control import ControlRecordType
 
 _VERSION: Final = 0
-"""Of header, footer and ``kraft.version`` record."""
+"""The version of header, footer and ``kraft.version`` record."""
 
 
 class RecordsSnapshotWriter:
@@ -74,7 +74,7 @@ class RecordsSnapshotWriter:
 
     @property
     def size_in_bytes(self) -> int:
-        """What has been written; of a frozen snapshot, the size of its file."""
+        """The bytes written so far; for a frozen snapshot, the size of its file."""
         return self._raw.size_in_bytes
 
     def append(self, records: Sequence[ApiMessageAndVersion]) -> None:
@@ -106,7 +106,7 @@ class RecordsSnapshotWriter:
 
 
 class RecordsSnapshotReader:
-    """Reads a snapshot, a batch at a time; see `SnapshotReader`. Only batches of metadata records are handed out."""
+    """Reads a snapshot, a batch at a time; see `SnapshotReader`. Yields only batches of metadata records."""
 
     def __init__(self, raw: FileRawSnapshotReader, types: MetadataRecordTypes) -> None:
         self._raw: FileRawSnapshotReader | None = raw
@@ -138,18 +138,18 @@ class RecordsSnapshotReader:
                 yield batch
 
     def control_records(self) -> Iterator[ControlRecord]:
-        """Raft's own records, header and footer included."""
+        """Yields the control records, including header and footer."""
         for raw in self._checked_batches():
             if raw.is_control_batch:
                 yield from control_records(raw)
 
     def verify(self) -> None:
-        """Reads the whole file without decoding metadata records; `CorruptRecordError` says what is wrong where."""
+        """Reads the whole file without decoding metadata records; `CorruptRecordError` describes any damage."""
         for _ in self._checked_batches():
             pass
 
     def _checked_batches(self, read_size: int = READ_SIZE) -> Iterator[RecordBatch]:
-        """All batches, each with a valid checksum: a header is the first record, a footer the last, nothing follows."""
+        """Yields all batches, with checks: valid checksums, a header first, a footer last, and nothing after it."""
         position, is_complete = 0, False
         batches = raw_batches(self._open().records, read_size)
         while True:
@@ -181,7 +181,7 @@ class RecordsSnapshotReader:
             raise CorruptRecordError(f"{self._name} is damaged: {where}, and there is no snapshot footer")
 
     def _header(self, found: Sequence[ControlRecord]) -> int:
-        """The timestamp in the header, which is the first of these records."""
+        """Returns the timestamp in the header, which must be the first of these records."""
         if found and isinstance(found[0].message, SnapshotHeaderRecord):
             return found[0].message.last_contained_log_timestamp
         raise CorruptRecordError("the first record is not a snapshot header")

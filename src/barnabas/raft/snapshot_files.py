@@ -1,14 +1,15 @@
-"""The files of snapshots: their names, and how they come and go.
+"""Snapshot files: their names, creation and deletion.
 
 ==================================================  ==============================================================
 ``00000000000000000100-0000000003.checkpoint``      everything before offset 100, whose last record is of epoch 3
-``00000000000000000100-0000000003-x.checkpoint.part``  is being written; nobody looks at it
-``00000000000000000100-0000000003.checkpoint.deleted``  goes soon; somebody may still be reading it
-``00000000000000000100-0000000003.checkpoint.damaged``  failed its verification at a start; kept for a person to look at
+``00000000000000000100-0000000003-x.checkpoint.part``  is being written; no reader uses it
+``00000000000000000100-0000000003.checkpoint.deleted``  will be deleted soon; a reader may still have it open
+``00000000000000000100-0000000003.checkpoint.damaged``  failed its verification at a start; kept for inspection
 ==================================================  ==============================================================
 
-A snapshot gets its name when all of it is on the disk, so no crash leaves a part of one under the right name. A bad
-disk may: a snapshot is verified before it is loaded (`KafkaMetadataLog.set_damaged_snapshots_aside`).
+A snapshot gets its final name when all of it is on disk, so a crash leaves no partial snapshot under that name. A bad
+disk may still damage it: a snapshot is verified before it is loaded
+(`KafkaMetadataLog.set_damaged_snapshots_aside`).
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ DELETED_SUFFIX: Final = ".checkpoint.deleted"
 DAMAGED_SUFFIX: Final = ".checkpoint.damaged"
 
 BOOTSTRAP_SNAPSHOT_ID: Final = OffsetAndEpoch(0, 0)
-"""The one that formatting leaves where the voters are in the log: it has the first voters and nothing else."""
+"""The snapshot that formatting writes if the voters are in the log: it has only the first voters."""
 
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{10})(-[^.]*)?(\.checkpoint(?:\.part|\.deleted)?)")
 
 
 class SnapshotPath(NamedTuple):
-    """A file that is, is to become, or was a snapshot."""
+    """The path of a complete, partial or deleted snapshot file."""
 
     path: Path
     snapshot_id: OffsetAndEpoch
@@ -48,7 +49,7 @@ class SnapshotPath(NamedTuple):
 
 
 def snapshot_name(snapshot_id: OffsetAndEpoch) -> str:
-    """The name without its suffix.
+    """Returns the file name without its suffix.
 
     >>> snapshot_name(OffsetAndEpoch(100, 3))
     '00000000000000000100-0000000003'
@@ -69,7 +70,7 @@ def damaged_snapshot_path(log_dir: Path, snapshot_id: OffsetAndEpoch) -> Path:
 
 
 def parse_snapshot_path(path: Path) -> SnapshotPath | None:
-    """What a file's name says; None if it is no snapshot's."""
+    """Parses a file name; None if it is not that of a snapshot."""
     match = _NAME.fullmatch(path.name)
     if match is None:
         return None
@@ -80,10 +81,10 @@ def parse_snapshot_path(path: Path) -> SnapshotPath | None:
 
 
 class FileRawSnapshotWriter:
-    """The bytes of a snapshot on their way into a file."""
+    """Writes the bytes of a snapshot to a file."""
 
     def __init__(self, path: Path, snapshot_id: OffsetAndEpoch, mode: int = 0o400) -> None:
-        """`path` is what the file is called in the end, and `mode` its permissions then."""
+        """`path` and `mode` are the name and permissions of the finished file."""
         self.snapshot_id = snapshot_id
         self._path = path
         self._mode = mode
@@ -91,7 +92,7 @@ class FileRawSnapshotWriter:
         self.is_frozen = False
         with disk_access("create", path):
             make_data_dir(path.parent)
-            # Two may be at work on the same snapshot; each has a file of its own, and the last to freeze wins.
+            # Two writers may write the same snapshot; each has its own file, and the last to freeze wins.
             self._partial = path.with_name(f"{path.stem}-{os.urandom(8).hex()}{PARTIAL_SUFFIX}")
             self._fd: int | None = os.open(
                 self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, DATA_FILE_MODE
@@ -106,7 +107,7 @@ class FileRawSnapshotWriter:
             self.size_in_bytes += write_fully(self._open_fd(), [data], self.size_in_bytes)
 
     def freeze(self) -> None:
-        """Gives the snapshot its name; it is on the disk for good when this returns, and never changes again."""
+        """Gives the snapshot its final name; on return it is durable, and never changes again."""
         fd = self._open_fd()
         with disk_access("complete", self._partial):
             if not is_scratch(self._path):
@@ -118,7 +119,7 @@ class FileRawSnapshotWriter:
         self.is_frozen = True
 
     def close(self) -> None:
-        """Throws away what was written, unless it is frozen."""
+        """Discards the partial file, unless the snapshot is frozen."""
         if self._fd is not None:
             self._close_fd()
         if not self.is_frozen:
@@ -137,7 +138,7 @@ class FileRawSnapshotWriter:
 
 
 class FileRawSnapshotReader:
-    """A finished snapshot. Its file may be deleted meanwhile: what is open stays readable."""
+    """Reads a finished snapshot. If its file is deleted meanwhile, the open file stays readable."""
 
     def __init__(self, path: Path, snapshot_id: OffsetAndEpoch) -> None:
         self.path = path

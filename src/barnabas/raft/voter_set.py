@@ -1,9 +1,9 @@
-"""Who votes: the members of the quorum, where they are, and what they can do.
+"""The voters of the quorum: their ids, endpoints and supported versions.
 
-Before KIP-853 the voters were a line of configuration, ``controller.quorum.voters``, the same on all nodes, and a voter
-was its node id. Since then they can be a record in the log, so that they can change while the cluster runs, and a voter
-is its node id *and the id of its directory*: a node that has lost its disk comes back with another directory, and so
-cannot vote as if it still had what it once promised to keep.
+Before KIP-853 the voters were a setting, ``controller.quorum.voters``, the same on all nodes, and a node id identified
+a voter. Since then they can be a record in the log, so that they can change at run time, and a voter is its node id
+*and its directory id*: a node that has lost its disk returns with another directory id, so it cannot vote as if it
+still had the records and votes that it had promised to keep.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VOTERS_RECORD_VERSION: Final = 0
 
 
 class ReplicaKey(NamedTuple):
-    """A replica of the metadata log; without a directory id where the voters are static, or the node is older."""
+    """A replica of the metadata log; without a directory id if the voters are static, or the node is older."""
 
     id: int
     directory_id: Uuid | None = None
@@ -45,14 +45,14 @@ class VoterEndpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VoterNode:
-    """A voter, its listeners, and the levels of ``kraft.version`` that it understands."""
+    """A voter, its listeners, and the levels of ``kraft.version`` that it supports."""
 
     key: ReplicaKey
     endpoints: tuple[VoterEndpoint, ...] = ()
     supported_kraft_versions: VersionRange = SUPPORTED_KRAFT_VERSIONS
 
     def is_voter(self, key: ReplicaKey) -> bool:
-        """Whether that replica is this voter. One whose directory is not known may be in any."""
+        """Whether `key` is this voter. If this voter's directory id is unknown, any matches."""
         if self.key.id != key.id:
             return False
         return self.key.directory_id is None or self.key.directory_id == key.directory_id
@@ -60,7 +60,7 @@ class VoterNode:
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """The voters by their ids. It never changes; what changes it makes another one."""
+    """The voters by id. Immutable: a change returns a new set."""
 
     voters: Mapping[int, VoterNode] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ class VoterSet:
         )
 
     def __iter__(self) -> Iterator[VoterNode]:
-        """The voters in the order of their ids."""
+        """Yields the voters in the order of their ids."""
         return (node for _, node in sorted(self.voters.items()))
 
     def __len__(self) -> int:
@@ -121,12 +121,12 @@ class VoterSet:
         return len(self.voters) == 1 and self.is_voter(key)
 
     def needs_update(self, node: VoterNode) -> bool:
-        """Whether this voter is in the set, but with other listeners or other versions than it has now."""
+        """Whether this voter is in the set, but with outdated listeners or versions."""
         known = self.voters.get(node.key.id)
         return known is not None and known.is_voter(node.key) and known != node
 
     def with_voter(self, node: VoterNode) -> VoterSet:
-        """The set with what is known of one of its voters now; ValueError if it is not a voter."""
+        """Returns the set with this voter's data replaced; ValueError if it is not a voter."""
         if not self.is_voter(node.key):
             raise ValueError(f"{node.key} is not among the voters {self}")
         return VoterSet.of([*(other for other in self if other.key.id != node.key.id), node])
@@ -136,12 +136,12 @@ NO_VOTERS: Final = VoterSet()
 
 
 class Membership(NamedTuple):
-    """The voters that count, and the level of ``kraft.version`` that says where they are kept."""
+    """The voters in force, and the level of ``kraft.version``, which determines where they are kept."""
 
     voters: VoterSet
     kraft_version: int = KRAFT_VERSION_0
     voters_offset: int | None = None
-    """Where the voters are in the log, -1 if only in the snapshot that formatting made; None if they are static."""
+    """The offset of the voters in the log, -1 if only in the snapshot from formatting; None if they are static."""
 
 
 def _directory_or_none(directory_id: Uuid) -> Uuid | None:

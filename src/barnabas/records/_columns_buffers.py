@@ -1,4 +1,4 @@
-"""The memory of columns in the making."""
+"""The buffers of columns that are being filled."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from barnabas.records.column_memory import ColumnMemory, ColumnPieces
 
 
 def allocated(size: int) -> tuple[pa.Buffer, pa.Buffer]:
-    """A buffer of its own, as `ColumnPieces.cut` would have a part of one."""
+    """Allocates a separate buffer, in the same form as `ColumnPieces.cut` returns a slice."""
     buffer = pa.allocate_buffer(size)
     return buffer, buffer
 
 
 class BinaryBuffers:
-    """The buffers of a binary column in the making, as Arrow's and as the kernel sees them."""
+    """The buffers of a binary column that is being filled, as Arrow buffers and as a kernel sink."""
 
     __slots__ = ("_is_resizable", "buffers", "nulls", "rows", "sink")
 
@@ -31,7 +31,7 @@ class BinaryBuffers:
         memory: ColumnMemory | None = None,
         pieces: ColumnPieces | None = None,
     ) -> None:
-        """The bytes go to ``memory``, if there is one; the rest, and without it they as well, to ``pieces``."""
+        """Takes the data buffer from ``memory`` if given, else from ``pieces``; the other buffers from ``pieces``."""
         cut = allocated if pieces is None else pieces.cut
         validity, validity_memory = cut((rows + 7) >> 3) if nulls else (None, None)
         offsets, offsets_memory = cut(4 * rows + 4)
@@ -48,10 +48,10 @@ class BinaryBuffers:
         self.sink: Any = kernel.BinarySink(validity_memory, offsets_memory, data_memory)
 
     def end(self, rows: int, nulls: int, size: int, *, shrink: bool) -> None:
-        """This is what there is in them after all; nothing more can be put into them."""
+        """Sets the final sizes; no more rows can be added."""
         if self.sink is None:
             return
-        # It holds the address of memory that is about to move.
+        # The sink holds the address of memory that is about to move.
         self.sink = None
         self.rows = rows
         self.nulls = nulls
@@ -67,9 +67,9 @@ class BinaryBuffers:
 
 
 class ViewBuffers:
-    """The same of a column of views: these, and the buffers that they refer to.
+    """The buffers of a column of views: the views, and the buffers that they refer to.
 
-    A buffer that no view refers to, because all are short or null, is none of the column's: nobody has to hold it.
+    A buffer that no view refers to, because all values are short or null, is not kept in the column.
     """
 
     __slots__ = ("_referring", "_source", "buffers", "nulls", "rows", "sink")
@@ -84,7 +84,7 @@ class ViewBuffers:
         self._referring = 0
 
     def refer_to(self, source: Any, start: int) -> None:
-        """What is filled in next lies in this buffer."""
+        """Sets the buffer that the next views refer to."""
         if source is not self._source:
             self._keep_source()
             self._source = source

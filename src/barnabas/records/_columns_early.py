@@ -1,4 +1,4 @@
-"""Columns that are filled while their records are being read."""
+"""Columns that are filled while their records are being checked."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from barnabas.records._columns_plan import MAX_COLUMN_BYTES, ColumnPlan, Totals,
 from barnabas.records.column_memory import ColumnPieces, TableMemory
 from barnabas.records.unread_records import UnreadRecords
 
-# From which size on records are copied as soon as they are checked. With fewer bytes the cache still has them later;
-# and of short records it would not be known well enough how much of a batch is values. What comes from a file is read
-# to where it stays, however short it is: that spares it a copy.
+# The sizes from which records are copied as soon as they are checked. Fewer bytes are still in the cache later. With
+# short records, the share of values in a batch is too uncertain. Records from a file are read directly to their final
+# place, however short they are: that saves a copy.
 EARLY_BYTES: Final = 1 << 20
 EARLY_RECORD_BYTES: Final = 512
 
@@ -24,22 +24,23 @@ _WIDTHS: Final = {"offset": 8, "timestamp": 8, "timestamp_type": 4}
 
 
 class EarlyColumns:
-    """Columns whose rows are copied as soon as their checksum has been computed, when they are in the processor's
-    cache. Later, of megabytes, they would not be there any more, and to read them again takes longer than all the rest.
+    """Columns whose rows are copied right after their checksum is computed, while they are in the processor's cache.
 
-    How many bytes keys and values have is not known at that time, just how many there can be. Values of some size take
-    nearly all of that; if more than an eighth of their buffer is left over, it is given back, unless the buffer is one
-    that will be used again (`TableMemory`). Keys get an eighth, and
-    what they do not need is given back; if they need more, they are left to `ColumnPlan.assemble`, as headers are.
+    Megabytes of records would leave the cache before a later copy, and reading them again takes longer than all the
+    rest.
 
-    **Several buffers** can have theirs in common, one after the other: as many as there was room made for, if each of
-    them has nothing but batches that `plain_sections` reads. Rows have to follow each other: with one that has
-    something else, or something wrong, the columns end. `sections` are those whose rows are here. While one of the
-    buffers is being read, the columns are closed, and they stay closed if that fails: there may be rows of it in them
-    that do not count.
+    At that time only an upper bound for the bytes of keys and values is known. Long values use nearly all of it; if
+    more than an eighth of their buffer is unused, it is freed, unless the buffer will be reused (`TableMemory`). Keys
+    get an eighth, and the unused part is freed; if they need more, `ColumnPlan.assemble` makes their column, as it does
+    for headers.
 
-    **From files.** Of `UnreadRecords` the kernel reads the values to where they stay. What is left to the sections then
-    has to be `unread` no more.
+    **Several buffers** can fill the same columns in turn, up to the number that was planned, if each has only batches
+    that `plain_sections` reads. Rows have to be contiguous: the columns end with a buffer that has anything else or an
+    error. `sections` are those whose rows are here. The columns are closed while a buffer is being read and stay closed
+    if that fails, because they may contain rows of it that do not count.
+
+    **From files.** The kernel reads the values of `UnreadRecords` directly to their final place. `batch` reads the
+    rest (`unread`) if the sections have to fill further columns.
     """
 
     __slots__ = (
@@ -67,7 +68,7 @@ class EarlyColumns:
             of_values = memory.values
             sizes = [key_room, *[4 * rows + 4, (rows >> 3) + 1] * 2, *(width * rows for width in widths.values())]
             pieces = ColumnPieces(memory.beside.take(ColumnPieces.room_for(sizes)))
-        # Whether a null is coming is not known either, so there is a bitmap in any case.
+        # Whether there are nulls is not known yet either, so there is always a bitmap.
         keys = BinaryBuffers(rows, 1, key_room, resizable=True, pieces=pieces) if "key" in kinds else None
         values = None
         if "value" in kinds:
@@ -99,7 +100,7 @@ class EarlyColumns:
         self.unread: list[UnreadRecords] = []
 
     def begin(self) -> kernel.ColumnSink | None:
-        """Where the rows of the next buffer go, which `end` has to follow."""
+        """Returns the sink for the rows of the next buffer; `end` has to follow."""
         assert self.is_open
         self.is_open = False
         return self._sink
@@ -107,23 +108,23 @@ class EarlyColumns:
     def end(
         self, sections: list[kernel.Section], rows: int, *, is_all: bool, unread: UnreadRecords | None = None
     ) -> None:
-        """These sections have been copied, of so many rows, which are or are not all there is of their buffer."""
+        """Records the copied sections and their rows; `is_all` says whether they are the whole buffer."""
         assert self._sink is not None
         if unread is not None:
             self.unread.append(unread)
         self.sections += sections
         self._rows += rows
         if self._rows != self._sink.rows:
-            self.sections = []  # more than there was said to be; nothing is lost, as it can be had of the sections
+            self.sections = []  # more rows than announced; the columns are then made from the sections instead
             return
         self._buffers -= 1
         self.is_open = is_all and self._sink.open and self._buffers > 0
 
     def batch(self) -> pa.RecordBatch:
-        """All rows. No more can be added."""
+        """Returns all rows. No more can be added."""
         if self._batch is None:
             self.is_open = False
-            self._sink = None  # it holds the address of memory that is about to move
+            self._sink = None  # the sink holds the address of memory that is about to move
             arrays = self._arrays(Totals(*kernel.totals(self.sections)))
             kinds = self.plan.kinds
             left = tuple(name for name in kinds if name not in arrays)
@@ -161,8 +162,11 @@ def early_columns(
     memory: TableMemory | None = None,
     from_files: bool = False,
 ) -> EarlyColumns | None:
-    """Columns for the first of these buffers, of which each has a start offset, and for others behind it, if they can
-    be common to them; None if it is better to copy later. Into some of them records may be read from files."""
+    """Creates columns for the first of these buffers and the following ones that can share them.
+
+    Each buffer comes with its start offset. Returns None if it is better to copy later. `from_files` says that some
+    records may be read from files.
+    """
     if plan.has_views:
         return None
     rows = size = number = 0

@@ -1,4 +1,4 @@
-"""Record batches from Arrow columns."""
+"""Encodes Arrow columns as record batches."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def encode_batch(
     is_transactional: bool = False,
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
-    """One batch of all the records.
+    """Encodes all records as one batch.
 
     Keys and values are binary or string arrays of any kind; nulls are Kafka's nulls. Headers are a list of structs of
-    key and value, or a map, per record; a null list is no headers. Timestamps are milliseconds as integers, or Arrow
-    timestamps of any unit (cut to milliseconds), or one integer for all; -1 stands for no timestamp.
+    key and value, or a map, per record; a null list means no headers. Timestamps are milliseconds as integers, or Arrow
+    timestamps of any unit (truncated to milliseconds), or one integer for all; -1 means no timestamp.
     """
     encoder = encoder_for(values, keys, headers, timestamps)
     if not encoder.length:
@@ -87,15 +87,15 @@ def encode_batches(
     is_transactional: bool = False,
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> list[bytearray]:
-    """The records of a table, in as many batches as `max_batch_bytes` asks for (header included, uncompressed).
+    """Encodes the records of a table as batches of at most `max_batch_bytes` (header included, uncompressed).
 
-    A record that is larger than that on its own gets a batch of its own. The table has a column ``value`` and may have
-    ``key``, ``headers`` and ``timestamp``; others are not looked at. `timestamps` stands in where there is no timestamp
-    column, or where it is null.
+    A record that exceeds this limit gets its own batch. The table has a column ``value`` and may have ``key``,
+    ``headers`` and ``timestamp``; others are ignored. `timestamps` is the default for a missing timestamp column or
+    null timestamps.
 
-    Without `base_offset` every batch starts at offset 0, as a producer must send it: a broker refuses compressed
-    batches that number their records otherwise. With it, they follow each other as in a log. Sequence numbers, if there
-    are any, run through all of them.
+    Without `base_offset` every batch starts at offset 0, as a producer must send it: a broker rejects compressed
+    batches with other offsets. With it, the batches are contiguous as in a log. Sequence numbers, if there are any,
+    continue across all batches.
     """
     encoder = BatchEncoder(
         data,
@@ -121,10 +121,10 @@ def encode_batches(
 
 
 class BatchEncoder:
-    """`encode_batches` step by step, for whoever decides batch by batch how long each of them becomes.
+    """`encode_batches` step by step, for callers that choose the size of each batch.
 
-    With ``checksum=False`` batches come without one, for a sender that will change their header and has to make it
-    then: to go over all the bytes twice would take a third of the time that it takes to make them.
+    ``checksum=False`` leaves the checksum out, for a sender that changes the header and computes it afterwards: a
+    second pass over all bytes would take a third of the encoding time.
     """
 
     __slots__ = ("_checksum", "_encoder", "_header")
@@ -155,8 +155,10 @@ class BatchEncoder:
         return self._encoder.length
 
     def measure(self, first: int, max_batch_bytes: int) -> tuple[int, int]:
-        """How many records from `first` on make a batch of at most so many bytes before compression, and how many bytes
-        their records take. One record is always enough for a batch."""
+        """Returns how many records from `first` on fit a batch of `max_batch_bytes` before compression, and their size.
+
+        The count is at least one, even if that record is too large.
+        """
         if max_batch_bytes <= HEADER_SIZE:
             raise ValueError(
                 f"max_batch_bytes of {max_batch_bytes} leaves no room for records behind the {HEADER_SIZE}-byte header"
@@ -164,20 +166,23 @@ class BatchEncoder:
         return self._encoder.measure(first, _section_limit(max_batch_bytes))
 
     def batch(self, first: int, count: int, size: int, base_offset: int = 0, into: Octets | None = None) -> Octets:
-        """The batch of records that were measured. Records are written to `into`, if that is given, which is the result
-        if they are not compressed. If that is a memoryview, it has to be as long as the batch, before compression."""
+        """Encodes a batch of records that were measured.
+
+        Records are written to `into`, if given, which is the result if they are not compressed. A memoryview has to be
+        as long as the batch before compression.
+        """
         return self._header.batch(self._encoder, first, count, size, base_offset, checksum=self._checksum, into=into)
 
 
 def _section_limit(max_batch_bytes: int | None) -> int:
-    """How long a records section may get; the kernel knows what no batch can exceed."""
+    """Returns the largest size of a records section; the kernel enforces the limits of the format."""
     largest = _MAX_INT32 if max_batch_bytes is None else min(max_batch_bytes, _MAX_INT32)
     return largest - HEADER_SIZE
 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What all batches of one call have in common in their headers, and how they are finished."""
+    """The header fields that all batches of one call share; finishes the batches."""
 
     compression: CompressionType
     level: int | None
@@ -214,7 +219,7 @@ class _Header:
         checksum: bool = True,
         into: Octets | None = None,
     ) -> Octets:
-        """The batch of `count` records from `first`, whose records section has been measured at `size` bytes."""
+        """Encodes `count` records from `first` on, whose records section was measured at `size` bytes."""
         if not 0 <= base_offset <= _MAX_INT64 - count:
             raise ValueError(f"base offset {base_offset} is out of range")
         out, max_timestamp = encoder.write(first, count, size, HEADER_SIZE, into)

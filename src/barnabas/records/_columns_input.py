@@ -1,8 +1,8 @@
-"""Arrow arrays on their way into the encoder: whatever the layout, as raw memory that a kernel can walk.
+"""Prepares Arrow arrays of any layout for the encoder, as raw memory that a kernel can read.
 
-Arrow has several ways to hold the same bytes (32- or 64-bit offsets, views, fixed size, a dictionary), an array can
-be a slice of another one, and a column can come in chunks. The two layouts with offsets are used as they are, slices
-included, without a copy; Arrow converts the others.
+Arrow has several layouts for the same bytes (32- or 64-bit offsets, views, fixed size, a dictionary), an array can be a
+slice of another one, and a column can have several chunks. The two layouts with offsets are used without a copy, slices
+included; Arrow converts the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_INT64: Final = 2**63 - 1
 
 _NARROW: Final = frozenset({pa.lib.Type_BINARY, pa.lib.Type_STRING})
 _WIDE: Final = frozenset({pa.lib.Type_LARGE_BINARY, pa.lib.Type_LARGE_STRING})
-# Other layouts of the same thing, which Arrow converts. Views may come from more than 2 GiB, hence 64-bit offsets.
+# Layouts that Arrow converts. Views may refer to more than 2 GiB, hence 64-bit offsets.
 _TO_LARGE_BINARY: Final = frozenset(
     {pa.lib.Type_FIXED_SIZE_BINARY, pa.lib.Type_BINARY_VIEW, pa.lib.Type_STRING_VIEW, pa.lib.Type_NA}
 )
@@ -94,11 +94,11 @@ def _header_column(column: Column) -> kernel.HeaderColumn:
 
 
 def _milliseconds(column: Column) -> pa.Array:
-    """Timestamps as 64-bit integers; what is finer than a millisecond is cut off."""
+    """Converts timestamps to 64-bit integers, truncated to milliseconds."""
     array = _in_one_piece(column, "timestamps")
     if pa.types.is_timestamp(array.type):
         if array.type.unit != "ms":
-            # A safe cast refuses to cut, an unsafe one overflows in silence: seconds are the unit that can overflow.
+            # A safe cast refuses to truncate, an unsafe one overflows silently. Only seconds can overflow.
             array = array.cast(pa.timestamp("ms", tz=array.type.tz), safe=array.type.unit == "s")
         return array.view(pa.int64())
     if pa.types.is_integer(array.type) or pa.types.is_null(array.type):
@@ -107,7 +107,7 @@ def _milliseconds(column: Column) -> pa.Array:
 
 
 def timestamps_or(column: Column | None, default: Column | int | None) -> Column | int:
-    """The timestamp column with the default in its gaps."""
+    """Returns the timestamp column with nulls replaced by the default."""
     if column is None:
         if default is None:
             raise ValueError("there is no column named timestamp, and no timestamps are given")
@@ -121,7 +121,7 @@ def timestamps_or(column: Column | None, default: Column | int | None) -> Column
 def encoder_for(
     values: Column, keys: Column | None, headers: Column | None, timestamps: Column | int
 ) -> kernel.Encoder:
-    """An encoder over these columns, which have to be of one length."""
+    """Creates an encoder for these columns, which must have the same length."""
     buffer, first, timestamp = None, 0, -1
     if isinstance(timestamps, int | np.integer):
         if not -1 <= timestamps <= _MAX_INT64:

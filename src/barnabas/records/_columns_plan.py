@@ -1,4 +1,4 @@
-"""Which columns are made of records, and how."""
+"""Plans which columns to create from records, and fills them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from barnabas.records._columns_input import HEADERS_TYPE
 
 
 class Totals(NamedTuple):
-    """The sizes of several sections together, under the same names."""
+    """The sums of the sizes of several sections, under the same names."""
 
     records: int
     null_keys: int
@@ -40,21 +40,21 @@ SCHEMA: Final = pa.schema(
         ("headers", HEADERS_TYPE),
     ]
 )
-"""Everything that a batch can be decoded to. ``timestamp_type`` is 0 for create time and 1 for log-append time."""
+"""All columns that a batch can be decoded to. ``timestamp_type`` is 0 for create time and 1 for log-append time."""
 
 BINARY: Final = "binary"
 BINARY_VIEW: Final = "binary_view"
 BINARY_TYPES: Final = {BINARY: pa.binary(), BINARY_VIEW: pa.binary_view()}
-"""What keys and values can be: copies, one after the other, or views of what they were decoded from."""
+"""The types of keys and values: contiguous copies, or views of the decoded buffer."""
 
 
 MAX_COLUMN_BYTES: Final = 2**31 - 1
-"""What 32-bit offsets can reach."""
+"""The largest column that 32-bit offsets can address."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """Which columns to make, and of what types."""
+    """The columns to create, and their types."""
 
     schema: pa.Schema
     kinds: dict[str, pa.DataType]
@@ -81,7 +81,7 @@ class ColumnPlan:
                 views.append(value := ViewBuffers(rows, totals.null_values))
             else:
                 value = BinaryBuffers(rows, totals.null_values, totals.value_bytes)
-        # A header key that is not UTF-8 is reported with the offset of its record.
+        # The error for a header key that is not UTF-8 needs the offset of its record.
         if "offset" in kinds or "headers" in kinds:
             offset = pa.allocate_buffer(8 * rows)
         if "timestamp" in kinds:
@@ -121,7 +121,7 @@ class ColumnPlan:
             else:
                 buffer = offset if name == "offset" else timestamp if name == "timestamp" else timestamp_type
                 arrays.append(pa.Array.from_buffers(kind, rows, [None, buffer], 0))
-        # With names, for with a schema Arrow takes as long to compare the types as the kernel takes for 200 records.
+        # Names instead of a schema: Arrow takes as long to compare the types as the kernel takes for 200 records.
         return pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 
 
@@ -131,7 +131,7 @@ _one_at_a_time: Final = threading.Lock()
 def column_plan(
     columns: tuple[str, ...] | None, include_headers: bool, raw_timestamps: bool, binary_type: str = BINARY
 ) -> ColumnPlan:
-    """The plan for this. Whoever asks for the same gets the same one, even if two threads ask for it at once."""
+    """Returns the plan for these arguments: always the same object for the same arguments, in all threads."""
     with _one_at_a_time:
         return _column_plan(columns, include_headers, raw_timestamps, binary_type)
 
@@ -156,7 +156,7 @@ def _column_plan(
     fields = [field.with_type(binary) if field.name in {"key", "value"} else field for field in fields]
     if raw_timestamps:
         fields = [field.with_type(pa.int64()) if field.name == "timestamp" else field for field in fields]
-    # Records have milliseconds, and whoever does not want the timestamps need not care whether they fit microseconds.
+    # Records have milliseconds. Without the timestamp column, an overflow in microseconds must not be an error.
     scale = 1000 if "timestamp" in columns and not raw_timestamps else 1
     kinds = {field.name: field.type for field in fields}
     return ColumnPlan(
@@ -172,7 +172,7 @@ def _headers_array(rows: int, offsets: pa.Buffer, keys: BinaryBuffers, values: B
 
 
 def _check_header_keys(headers: pa.Array, offsets: pa.Buffer) -> None:
-    """Arrow takes it on trust that strings are UTF-8, and so does whoever reads them after us."""
+    """Raises if a header key is not UTF-8: Arrow and later readers do not check it."""
     keys = headers.values.field("key")
     try:
         keys.validate(full=True)

@@ -1,4 +1,4 @@
-"""The records that a read-committed consumer must not see."""
+"""Filters the records of aborted transactions for read-committed consumers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from barnabas.records.reader import read_records
 
 
 class AbortedTransactions:
-    """Tells which batches of a read-committed fetch belong to transactions that were aborted.
+    """Tells which batches of a read-committed fetch belong to aborted transactions.
 
-    The response lists every aborted transaction that overlaps what was fetched, by producer and first offset. Going
-    through the log in order, a producer is *aborting* from its transaction's first offset on until the marker that
-    ends it; what it wrote transactionally in between is hidden. The marker has to be seen, as the same producer may go
-    on with a transaction that commits::
+    The response lists every aborted transaction that overlaps the fetched range, by producer and first offset. In log
+    order, a producer is *aborting* from its transaction's first offset until the marker that ends it; its transactional
+    batches in between are hidden. The marker has to be read, because the same producer may continue with a transaction
+    that commits::
 
         offset  0        1        2          3        4
                 p7: a    p9: b    p7: ABORT  p7: c    p7: COMMIT       aborted = [(7, 0)]: a is hidden, b and c are not
@@ -27,13 +27,13 @@ class AbortedTransactions:
     def __init__(
         self, aborted: Iterable[tuple[int, int]], *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
     ) -> None:
-        # The next one to begin is the last, where it is cheap to take.
+        # In reverse order: the next transaction is popped from the end.
         self._pending = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
         self._aborting: set[int] = set()
         self._max_decompressed_bytes = max_decompressed_bytes
 
     def hides(self, batch: RecordBatch) -> bool:
-        """Whether the records of this batch, which comes after all those asked about before, are not to be seen."""
+        """Whether the records of this batch are hidden. Batches must be passed in log order."""
         if not batch.has_producer_id:
             return False
         while self._pending and self._pending[-1][1] <= batch.last_offset:

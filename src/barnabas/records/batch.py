@@ -1,6 +1,6 @@
 """The record batch: the unit in which records are produced, stored, replicated and fetched.
 
-A batch is a header of 61 bytes and a *records section* behind it, which is compressed as a whole or not at all::
+A batch is a header of 61 bytes followed by a *records section*, which is compressed as a whole or not at all::
 
      0  base offset            int64   offset of the first record      \\  the broker writes these two when it
      8  batch length           int32   bytes after this field           |  appends; they are outside the
@@ -10,15 +10,15 @@ A batch is a header of 61 bytes and a *records section* behind it, which is comp
     21  attributes             int16   compression (0-2), timestamp type (3), transactional (4), control (5),
                                        delete horizon (6)
     23  last offset delta      int32   last offset - base offset
-    27  base timestamp         int64   what the records' timestamp deltas count from (or the delete horizon)
-    35  max timestamp          int64   the largest one; for append time, the one that all records have
+    27  base timestamp         int64   the base of the records' timestamp deltas (or the delete horizon)
+    35  max timestamp          int64   the largest one; for append time, the timestamp of all records
     43  producer id            int64   \\
-    51  producer epoch         int16    |  who wrote it, for idempotence and transactions; -1 if nobody in particular
+    51  producer epoch         int16    |  the producer, for idempotence and transactions; -1 without one
     53  base sequence          int32   /
     57  record count           int32
 
-This layout is what lets a broker move batches without looking at records: a producer leaves the base offset at 0, the
-leader patches it in, and consumers compute each record's offset from it.
+This layout lets a broker move batches without reading records: a producer leaves the base offset at 0, the leader sets
+it, and consumers compute each record's offset from it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from barnabas.common.timestamp_type import TimestampType as TimestampType  # noq
 crc32c = checksum.crc32c
 
 MAGIC: Final = 2
-"""The format of this module. 0 and 1 are message sets from before Kafka 0.11, which are refused."""
+"""The format of this module. 0 and 1 are message sets from before Kafka 0.11, which are rejected."""
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = 61
 LOG_OVERHEAD: Final = 12
-"""Base offset and batch length: what the batch length does not count."""
+"""The size of base offset and batch length, which the batch length does not include."""
 MAX_RECORD_OVERHEAD: Final = 21
-"""A record without key, value and headers, at its longest."""
+"""The largest size of a record without key, value and headers."""
 
 LENGTH_OFFSET: Final = 8
 PARTITION_LEADER_EPOCH_OFFSET: Final = 12
@@ -72,11 +72,11 @@ _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _INT16: Final = struct.Struct(">h")
 _PLACE: Final = struct.Struct(">qii")
-"""Base offset, batch length and partition leader epoch: where a header begins."""
+"""Base offset, batch length and partition leader epoch: the start of a header."""
 
 
 class CompressionType(IntEnum):
-    """How a records section is compressed. `codec_name` is what configuration files call it."""
+    """How a records section is compressed. `codec_name` is the name in configuration files."""
 
     NONE = 0
     GZIP = 1
@@ -97,7 +97,7 @@ class CompressionType(IntEnum):
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """Sequence numbers count through 31 bits and then start again at 0 (they are never negative)."""
+    """Increments a sequence number, which wraps from 2**31 - 1 to 0 (it is never negative)."""
     return (sequence + increment) & MAX_SEQUENCE
 
 
@@ -106,17 +106,17 @@ def decrement_sequence(sequence: int, decrement: int) -> int:
 
 
 class RecordBatch:
-    """A view of one batch in a buffer: header fields as attributes, records untouched, nothing copied.
+    """A view of one batch in a buffer: header fields as attributes, records unread, nothing copied.
 
-    The header is unpacked once, in one step, when the view is made. That checks only the batch's boundaries (its
-    length, and that the magic is 2); `validation` checks the rest. On a writable buffer, the fields that a broker
-    assigns can be patched in place::
+    The constructor unpacks the header in one step. It checks only the batch's boundaries (its length, and that the
+    magic is 2); `validation` checks the rest. On a writable buffer, the fields that a broker assigns can be patched in
+    place::
 
         batch = RecordBatch(request_buffer, offset=108)
         batch.place(next_offset, leader_epoch)
         log.write(batch.view)
 
-    The fields are for reading: changing one does not change the bytes.
+    The fields are read-only: changing one does not change the bytes.
     """
 
     __slots__ = (
@@ -140,11 +140,11 @@ class RecordBatch:
     """The bytes of the batch, header included."""
     base_offset: int
     batch_length: int
-    """The length as the header has it: without base offset and itself."""
+    """The length in the header: without base offset and the length field itself."""
     partition_leader_epoch: int
     magic: int
     crc: int
-    """The checksum that the header states."""
+    """The checksum in the header."""
     attributes: int
     last_offset_delta: int
     base_timestamp: int
@@ -178,7 +178,7 @@ class RecordBatch:
                     self.record_count,
                 ) = header
                 return
-        _batch_size(whole, offset)  # raises, unless the batch is only cut off
+        _batch_size(whole, offset)  # raises, unless the batch is only truncated
         raise _cut_off(whole, offset)
 
     @property
@@ -210,9 +210,9 @@ class RecordBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop the tombstones and markers in this batch; None if that was not decided yet.
+        """When compaction may remove the tombstones and markers in this batch; None if not decided yet.
 
-        The cleaner keeps it in the base timestamp, which the first record does not need: its delta makes up for it.
+        The cleaner stores it in the base timestamp. The timestamp deltas of the records compensate for it.
         """
         return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
@@ -236,19 +236,19 @@ class RecordBatch:
 
     @property
     def records_view(self) -> memoryview:
-        """The records section as it stands in the batch: compressed, if the batch is."""
+        """The records section as stored in the batch: compressed, if the batch is."""
         return self.view[HEADER_SIZE:]
 
     def compute_crc(self) -> int:
-        """The checksum that the header should state."""
+        """Computes the checksum that the header should have."""
         return crc32c(self.view[ATTRIBUTES_OFFSET:])
 
     def is_valid(self) -> bool:
-        """Whether the checksum is right."""
+        """Whether the checksum is correct."""
         return self.compute_crc() == self.crc
 
     def ensure_valid(self) -> None:
-        """Raises `CorruptRecordError` unless the checksum is right."""
+        """Raises `CorruptRecordError` unless the checksum is correct."""
         computed = self.compute_crc()
         if computed != self.crc:
             raise CorruptRecordError(
@@ -265,7 +265,7 @@ class RecordBatch:
         self.set_base_offset(offset - self.last_offset_delta)
 
     def set_partition_leader_epoch(self, epoch: int) -> None:
-        """Says which leader epoch appended the batch. The checksum does not cover it."""
+        """Sets the leader epoch that appended the batch. The checksum does not cover it."""
         _INT32.pack_into(self.view, PARTITION_LEADER_EPOCH_OFFSET, epoch)
         self.partition_leader_epoch = epoch
 
@@ -276,9 +276,9 @@ class RecordBatch:
         self.partition_leader_epoch = leader_epoch
 
     def set_max_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> None:
-        """Sets timestamp type and largest timestamp: for append time, this gives all records their timestamp at once.
+        """Sets timestamp type and largest timestamp: for append time, this sets the timestamp of all records.
 
-        Both fields are covered by the checksum, which is computed again. Where nothing changes, nothing is written.
+        The checksum covers both fields and is computed again. If nothing changes, nothing is written.
         """
         attributes = self.attributes & ~TIMESTAMP_TYPE_MASK
         if timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -331,11 +331,11 @@ class RecordBatch:
 def iter_batches(
     buffer: bytes | bytearray | memoryview, *, allow_partial: bool = False, offset: int = 0
 ) -> Iterator[RecordBatch]:
-    """The batches of a buffer, one after the other.
+    """Iterates over the batches of a buffer.
 
-    A broker cuts what it sends to a consumer at a number of bytes, in the middle of a batch if need be. The consumer
-    passes `allow_partial` and gets the batches that are whole. Without it, a batch that is cut off at the end raises
-    `CorruptRecordError`, as it should in a produce request.
+    A broker limits a fetch response by bytes, possibly in the middle of a batch. The consumer passes `allow_partial`
+    and gets the complete batches. Without it, a truncated batch at the end raises `CorruptRecordError`, as it should in
+    a produce request.
     """
     whole = memoryview(buffer)
     while offset < len(whole):
@@ -355,12 +355,12 @@ def _cut_off(whole: memoryview, offset: int) -> CorruptRecordError:
 
 
 def _batch_size(whole: memoryview, offset: int) -> int | None:
-    """The size of the batch at `offset`, header included; None where the buffer ends before the batch does."""
+    """Returns the size of the batch at `offset`, header included; None if the buffer ends before the batch."""
     remaining = len(whole) - offset
     if remaining < LOG_OVERHEAD:
         return None
     (length,) = _INT32.unpack_from(whole, offset + LENGTH_OFFSET)
-    # Damage is told from truncation as early as possible: a wrong length would have consumers wait for ever for more.
+    # Detect damage as early as possible: with a wrong length, consumers would wait forever for more bytes.
     if length < _SMALLEST_LENGTH:
         raise CorruptRecordError(f"the record batch at byte {offset} has an impossible length of {length} bytes")
     if remaining <= MAGIC_OFFSET:

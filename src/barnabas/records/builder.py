@@ -1,4 +1,4 @@
-"""Builds record batches: what a producer fills, and what the broker writes of its own."""
+"""Builds record batches, for producers and for the broker's own records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ size_of_payload = record_codec.size_of_payload
 crc32c = checksum.crc32c
 
 COMPRESSION_RATE_ESTIMATION_FACTOR: Final = 1.05
-"""Estimates of compressed size are made larger by this: better a batch a little short of full than one too large."""
+"""Multiplies estimates of compressed sizes: a batch that is slightly too small is better than one too large."""
 
 _MAX_INT32: Final = 2**31 - 1
 _UINT32: Final = struct.Struct(">I")
@@ -47,9 +47,8 @@ _UNCOMPRESSED: Final = CompressionType.NONE
 class RecordBatchBuilder(AppendState):
     """One batch under construction.
 
-    Records are appended one by one, which is all that happens per record: an encoder, compiled where possible, writes
-    them behind the place where the header will be. Everything else happens once, in `close`: compress,
-    fill in the header, compute the checksum::
+    Per record, an encoder (compiled where possible) only appends it after the space reserved for the header. `close`
+    does everything else once: compress, fill in the header, compute the checksum::
 
         builder = RecordBatchBuilder(compression=CompressionType.ZSTD, max_size=16384)
         while builder.try_append(now_ms, key, value, headers) is not None:
@@ -57,15 +56,15 @@ class RecordBatchBuilder(AppendState):
         builder.set_producer_state(producer_id, epoch, sequence)
         request_bytes = builder.close()
 
-    **When is it full?** `max_size` is for the finished batch, and how well the records will compress is not known
-    until then. The producer remembers how its batches of a topic compressed and sets `estimated_compression_ratio`; the
-    builder adds five per cent and compares. So batches of well-compressing records take in more of them. The first
-    record is always accepted, whatever its size.
+    **When is it full?** `max_size` limits the finished batch, whose compression ratio is not known before. The producer
+    tracks the ratio of its batches per topic and sets `estimated_compression_ratio`; the builder adds five per cent and
+    compares. So a batch takes more records if they compress well. The first record is always accepted, whatever its
+    size.
 
-    **Gaps.** `append` gives out consecutive offsets. Compaction removes records, and rebuilds what is left with
-    `append_with_offset`; `override_last_offset` keeps the batch's offset range although its last record is gone.
+    **Gaps.** `append` assigns consecutive offsets. Compaction removes records and rebuilds the rest with
+    `append_with_offset`; `override_last_offset` keeps the batch's offset range although its last record was removed.
 
-    Inherited: `append`, `try_append`, `has_room_for`, `close_for_appends`, and what they keep count of.
+    Inherited: `append`, `try_append`, `has_room_for`, `close_for_appends`, and their counters.
     """
 
     __slots__ = (
@@ -126,14 +125,14 @@ class RecordBatchBuilder(AppendState):
         self.partition_leader_epoch = partition_leader_epoch
         self.delete_horizon_ms = delete_horizon_ms
         self.compression_ratio = 1.0
-        """Compressed by uncompressed size of the records, known once the batch is closed."""
+        """Compressed size divided by uncompressed size of the records; known once the batch is closed."""
         self._estimated_compression_ratio = 1.0
         self._last_offset_delta_override: int | None = None
         self._built: bytearray | None = None
 
     @property
     def estimated_compression_ratio(self) -> float:
-        """What `compression_ratio` is expected to become."""
+        """The expected `compression_ratio`."""
         return self._estimated_compression_ratio
 
     @estimated_compression_ratio.setter
@@ -144,12 +143,12 @@ class RecordBatchBuilder(AppendState):
 
     @property
     def size_in_bytes(self) -> int:
-        """The size of the batch: exact if it is closed or not compressed, and an estimate otherwise."""
+        """The size of the batch: exact if it is closed or not compressed, an estimate otherwise."""
         return self.estimated_size if self._built is None else len(self._built)
 
     @property
     def is_full(self) -> bool:
-        """Whether no record at all would fit, however small."""
+        """Whether not even the smallest record fits."""
         return not self.is_open or (self.record_count > 0 and self.max_size <= self.estimated_size)
 
     @property
@@ -158,7 +157,7 @@ class RecordBatchBuilder(AppendState):
 
     @property
     def last_offset(self) -> int:
-        """The offset that the batch ends with."""
+        """The last offset of the batch."""
         return self.base_offset + self._last_delta()
 
     def append_with_offset(
@@ -169,14 +168,16 @@ class RecordBatchBuilder(AppendState):
         value: BytesLike | None,
         headers: Headers = (),
     ) -> int:
-        """Adds a record with an offset of its own, larger than the one before; returns its offset delta."""
+        """Adds a record with the given offset, larger than the previous one; returns its offset delta."""
         return self.append_with_delta(offset - self.base_offset, timestamp_ms, key, value, headers)
 
     def set_producer_state(
         self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False
     ) -> None:
-        """Says who the batch is from. Only before `close`: a batch that may have been sent keeps its sequence numbers,
-        or the broker could not recognise it when it is sent again."""
+        """Sets the producer of the batch; only before `close`.
+
+        A batch that may have been sent keeps its sequence numbers, so that the broker recognizes a duplicate.
+        """
         if self._built is not None:
             raise RuntimeError("the producer state of a closed batch must not change")
         self.producer_id = producer_id
@@ -185,7 +186,7 @@ class RecordBatchBuilder(AppendState):
         self.is_transactional = is_transactional
 
     def override_last_offset(self, offset: int) -> None:
-        """Has the batch end at `offset`, although its last record does not."""
+        """Sets the last offset of the batch, which may be after its last record."""
         if self._built is not None:
             raise RuntimeError("the last offset of a closed batch cannot change")
         delta = offset - self.base_offset
@@ -194,10 +195,10 @@ class RecordBatchBuilder(AppendState):
         self._last_offset_delta_override = delta
 
     def close(self) -> bytearray:
-        """The finished batch. Calling it again returns the same one.
+        """Finishes the batch and returns it. Further calls return the same bytes.
 
-        A batch without records is empty bytes, unless its offset range was set: then it is a header, which is what
-        compaction leaves of a batch that it must not forget (it may carry a producer's last sequence number).
+        A batch without records is empty bytes, unless its offset range was set: then it is only a header. Compaction
+        keeps such a header, for example, if it carries a producer's last sequence number.
         """
         if self._built is not None:
             return self._built
@@ -246,12 +247,11 @@ class RecordBatchBuilder(AppendState):
         return buffer
 
     def take_buffer(self) -> bytearray | memoryview | None:
-        """The memory of a closed batch that nobody needs any more, where that is worth something."""
+        """Returns the memory of a closed batch that is no longer needed, if it can be reused."""
         return None
 
     def leave_shared_memory(self) -> memoryview | None:
-        """Moves the batch to memory that is not shared with anybody; returns what it was in, or None if that was not
-        either."""
+        """Moves the batch out of shared memory; returns that memory, or None if it was not shared."""
         return None
 
     def _last_delta(self) -> int:
@@ -281,7 +281,7 @@ class RecordBatchBuilder(AppendState):
 
 
 NO_BATCH: Final = RecordBatchBuilder(max_size=0)
-"""Stands where there is no batch to append to: it refuses every record."""
+"""Placeholder when there is no batch to append to: it rejects every record."""
 NO_BATCH.close_for_appends()
 
 
@@ -290,7 +290,7 @@ def estimate_size_in_bytes_upper_bound(
     value: BytesLike | None,
     headers: Headers = (),
 ) -> int:
-    """The largest size that a batch with just this record can have, before compression: what a producer reserves."""
+    """Returns the largest uncompressed size of a batch with only this record, which a producer reserves."""
     return HEADER_SIZE + MAX_RECORD_OVERHEAD + size_of_payload(key, value, headers)
 
 
@@ -301,6 +301,6 @@ def record_size_in_bytes(
     value: BytesLike | None,
     headers: Headers = (),
 ) -> int:
-    """What a record takes up in the records section, before compression."""
+    """Returns the size of a record in the records section, before compression."""
     body = 1 + size_of_varint(offset_delta) + size_of_varlong(timestamp_delta) + size_of_payload(key, value, headers)
     return body + size_of_varint(body)

@@ -1,4 +1,4 @@
-"""Memory for the columns of tables that come one after the other."""
+"""Reusable memory for the columns of successive tables."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import pyarrow as pa
 from barnabas.common.memory_reuse import is_free
 
 MOST_SPARES: Final = 6
-"""A table is being filled, its application looks at the one before, and may not have let go of the one before that; and
-each of them may have two parts."""
+"""One table is being filled, the application reads the previous one, and may still hold the one before that; each of
+them may have two parts."""
 ROOMY: Final = 8
-"""A buffer that is more than so many times as large as wanted is not used: who keeps the table keeps all of it."""
+"""A buffer more than so many times larger than needed is not reused: a kept table keeps the whole buffer."""
 LEAST_BYTES: Final = 1 << 20
-"""What is smaller is in good hands at the allocator."""
+"""Smaller buffers come from the allocator."""
 LEAST_BYTES_BESIDE: Final = 1 << 16
 LINE: Final = 64
-"""Arrow wants columns to begin at multiples of this."""
+"""The alignment of columns that Arrow recommends."""
 
 
 class ColumnMemory:
-    """The buffers of the last few large columns, to be used again as soon as nobody has them any more.
+    """Keeps the buffers of the last few large columns and reuses those that are no longer referenced.
 
-    An allocator gives memory of this size back to the system, which clears every page of it when it is touched again.
-    For a table of long values that takes as long as to copy them.
+    An allocator returns memory of this size to the system, which clears every page of it at the next use. For a table
+    of long values that takes as long as copying them.
 
-    Somebody still has a buffer as long as there is an Arrow buffer of it: a ``bytearray`` cannot change its size then,
-    and says so. Any thread may call `take`.
+    A buffer is in use while an Arrow buffer refers to it: its ``bytearray`` then refuses to be resized. Any thread may
+    call `take`.
     """
 
     __slots__ = ("_allocate", "_capacity", "_least", "_lock", "_spares")
@@ -40,7 +40,7 @@ class ColumnMemory:
         capacity: Callable[[int], int] = lambda size: size,
         least: int = LEAST_BYTES,
     ) -> None:
-        """``capacity`` says how large a buffer for so many bytes is to be, if they are as many as ``least``."""
+        """``capacity`` maps a requested size of at least ``least`` bytes to the size of the buffer."""
         self._allocate = allocate
         self._least = least
         self._capacity = capacity
@@ -48,7 +48,7 @@ class ColumnMemory:
         self._spares: list[bytearray] = []
 
     def take(self, size: int) -> pa.Buffer:
-        """A buffer of at least so many bytes, which are whatever was there before."""
+        """Returns a buffer of at least `size` bytes with undefined contents."""
         if size < self._least:
             return pa.allocate_buffer(size)
         with self._lock:
@@ -64,9 +64,9 @@ class ColumnMemory:
 
 
 class TableMemory:
-    """The memory of one consumer's tables: ``values``, and all that is ``beside`` them, which is a few bytes for each.
+    """The memory of one consumer's tables: ``values``, and the other columns ``beside`` them, a few bytes per row.
 
-    Both are apart because who keeps one of the columns keeps all that is in the same buffer.
+    They are separate because keeping one column keeps everything in the same buffer.
     """
 
     __slots__ = ("beside", "values")
@@ -79,7 +79,7 @@ class TableMemory:
 
 
 class ColumnPieces:
-    """A buffer that is cut into columns, one after the other."""
+    """A buffer that is divided into columns."""
 
     __slots__ = ("_buffer", "_used", "_view")
 
@@ -90,11 +90,11 @@ class ColumnPieces:
 
     @staticmethod
     def room_for(sizes: Iterable[int]) -> int:
-        """How large the buffer has to be."""
+        """Returns the required size of the buffer."""
         return sum(size + LINE for size in sizes) + LINE
 
     def cut(self, size: int) -> tuple[pa.Buffer, memoryview]:
-        """The next so many bytes, for Arrow, which may not write there, and for who fills them."""
+        """Returns the next `size` bytes as a read-only Arrow buffer and as a writable view."""
         start = self._used
         self._used += size + -size % LINE
         return self._buffer.slice(start, size), self._view[start : start + size]

@@ -1,8 +1,8 @@
-"""Record batches from Arrow columns, and Arrow columns from record batches, with no Python object per record.
+"""Converts Arrow columns to record batches and back, with no Python object per record.
 
 Data tools hold records as columns: all keys in one buffer, all values in another. A Kafka batch holds them as rows:
-key, value, key, value. This module turns one into the other in bulk, which costs tens of nanoseconds for a record
-where a loop over `Record` objects costs hundreds::
+key, value, key, value. This module converts them in bulk, which takes tens of nanoseconds per record, while a loop over
+`Record` objects takes hundreds::
 
     table = pa.table({"key": [b"a", None], "value": [b"1", b"2"]})
     batches = encode_batches(table, max_batch_bytes=1_000_000, timestamps=1_700_000_000_000)
@@ -11,10 +11,10 @@ where a loop over `Record` objects costs hundreds::
     fetched.column("value").to_pylist()  # [b'1', b'2']
 
 The columns are those of Spark's Kafka source (`SCHEMA`): ``key`` and ``value`` are binary with 32-bit offsets, the
-timestamp is in microseconds of UTC, ``headers`` is a list of key and value structs. Where 2 GiB of one column are not
-enough, the table gets a further chunk, which starts with a batch.
+timestamp is in microseconds of UTC, ``headers`` is a list of key and value structs. If a column exceeds 2 GiB, the
+table gets another chunk, which starts with a batch.
 
-The kernel `barnabas._kernels.columns` does the work on bytes, compiled or on numpy. This module needs the extra
+The kernel `barnabas._kernels.columns` processes the bytes, compiled or with numpy. This module needs the extra
 ``barnabas[arrow]``; nothing else in this package imports Arrow or numpy.
 """
 
@@ -76,7 +76,7 @@ __all__ = [
 ]
 
 DEFAULT_MAX_FETCH_BYTES: Final = 8 * DEFAULT_MAX_DECOMPRESSED_BYTES
-"""What all batches of a fetch may decompress to together where nobody said otherwise."""
+"""The default limit for the decompressed size of all batches of a fetch together."""
 
 _MAX_INT64: Final = 2**63 - 1
 _MIN_INT64: Final = -(2**63)
@@ -92,11 +92,11 @@ def decode_batch(
     check_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> pa.RecordBatch:
-    """The records of one batch, control records included, as columns of `SCHEMA`.
+    """Decodes the records of one batch, control records included, to columns of `SCHEMA`.
 
-    `columns` selects and orders them; the others are not even allocated. Without it, all but the headers come, and
-    those too with `include_headers`. With `raw_timestamps` the timestamps are the 64-bit milliseconds of the batch.
-    `binary_type` is that of keys and values (see `fetch_columns`).
+    `columns` selects and orders them; the others are not allocated. The default is all but the headers, which
+    `include_headers` adds. With `raw_timestamps` the timestamps are the 64-bit milliseconds of the batch. `binary_type`
+    is the type of keys and values (see `fetch_columns`).
     """
     plan = column_plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
     if not isinstance(batch, RecordBatch):
@@ -118,7 +118,7 @@ def decode_batches(
     check_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_FETCH_BYTES,
 ) -> pa.Table:
-    """The records of all batches in a fetch response's buffer: the table of `fetch_columns`, which says more."""
+    """Decodes all batches in a fetch response's buffer: returns the table of `fetch_columns`, see there."""
     fetched = fetch_columns(
         buffer,
         columns=columns,
@@ -135,11 +135,11 @@ def decode_batches(
 
 @dataclass(frozen=True, slots=True)
 class FetchedColumns:
-    """What came out of a fetch response's buffer.
+    """The decoded records of a fetch response's buffer.
 
-    `next_offset` is where to fetch on. It lies behind control batches and aborted records, which leave no row in the
-    table, and is None where the buffer holds no whole batch. `size_in_bytes` is what the whole batches took up;
-    anything after that is the beginning of a batch that the broker cut off.
+    `next_offset` is the next offset to fetch. It is after control batches and aborted records, which have no row in the
+    table, and is None if the buffer holds no complete batch. `size_in_bytes` is the size of the complete batches; the
+    rest is the start of a batch that the broker truncated.
     """
 
     table: pa.Table
@@ -159,18 +159,18 @@ def fetch_columns(
     check_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_FETCH_BYTES,
 ) -> FetchedColumns:
-    """All the records of a fetch response's buffer, in one set of columns.
+    """Decodes all records of a fetch response's buffer to one set of columns.
 
-    A broker sends whole batches from its log, as they are, so there is more in the buffer than was asked for: records
-    before `start_offset`, the markers that end transactions, the records of transactions that were aborted, and the
-    first part of a batch at the end. All of that is left out. `aborted` are the aborted transactions that a
-    read-committed fetch comes with, as pairs of producer id and first offset; None reads uncommitted records too.
+    A broker sends batches unchanged from its log, so the buffer has more than was requested: records before
+    `start_offset`, transaction markers, records of aborted transactions, and an incomplete batch at the end. All of
+    these are left out. `aborted` are the aborted transactions of a read-committed fetch response, as pairs of producer
+    id and first offset; None also reads uncommitted records.
 
-    `max_decompressed_bytes` is for all batches of the buffer together, as they are held until the columns are filled.
+    `max_decompressed_bytes` is for all batches of the buffer together, because they are held until the columns are
+    filled.
 
-    With a `binary_type` of ``binary_view`` keys and values are not copied: they are views of the buffer, or of what a
-    compressed batch was decompressed to. The table, and whatever is cut out of it, then holds on to all of that, and
-    shows what somebody writes into the buffer.
+    With a `binary_type` of ``binary_view`` keys and values are not copied: they are views of the buffer or of the
+    decompressed batch. The table and its slices then keep that memory alive, and show later changes of the buffer.
     """
     fetched = fetch_sections(
         buffer,
@@ -187,12 +187,13 @@ def fetch_columns(
 
 
 class FetchedSections:
-    """What is in a fetch response's buffer, checked and counted, but not in columns yet.
+    """The checked and counted records of a fetch response's buffer, not yet in columns.
 
-    `records` is how many rows there will be; the rest as in `FetchedColumns`. The buffer is looked at until then.
+    `records` is the number of rows; the rest is as in `FetchedColumns`. The buffer is needed until the columns are
+    filled.
 
-    Except for `early_sections`, the first of them: they are in columns already, in those of `early`, where there are
-    `early_first` sections of other buffers before them.
+    The first `early_sections` of them are already in the columns of `early`, after `early_first` sections of other
+    buffers.
     """
 
     __slots__ = (
@@ -220,7 +221,7 @@ class FetchedSections:
         self.unread: UnreadRecords | None = None
 
     def readable_sections(self) -> list[kernel.Section]:
-        """The sections, of which all bytes are in memory then."""
+        """Returns the sections, after reading all their bytes into memory."""
         if self.unread is not None:
             self.unread.read_all()
         return self.sections
@@ -237,11 +238,10 @@ def shared_columns(
     memory: TableMemory | None = None,
     from_files: bool = False,
 ) -> EarlyColumns | None:
-    """Columns to be filled with the records of several buffers, of which each comes with the start offset that
-    `fetch_sections` will be asked for, in this order. None, if nothing is won by that.
+    """Creates columns for the records of several buffers; None if that gains nothing.
 
-    `aborted` says whether there will be aborted transactions to leave out, `from_files` whether there are
-    `UnreadRecords` among them.
+    Each buffer comes with the start offset that `fetch_sections` will get, in this order. `aborted` says whether there
+    will be aborted transactions to leave out, `from_files` whether there are `UnreadRecords` among the buffers.
     """
     plan = column_plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
     return early_columns(plan, buffers, may_be_transactional=not aborted, memory=memory, from_files=from_files)
@@ -262,11 +262,11 @@ def fetch_sections(
     memory: TableMemory | None = None,
     unread: UnreadRecords | None = None,
 ) -> FetchedSections:
-    """The first half of `fetch_columns`, for who has several buffers: `assemble_sections` makes one table of them.
+    """The first half of `fetch_columns`, for several buffers: `assemble_sections` makes one table of them.
 
-    Those that have `shared_columns` fill them one after the other, as far as they can. `memory` is for long values.
-    `unread` says that the buffer has just the headers of batches: the rest is read now, or, if it does not go to
-    columns at once, by whoever assembles them.
+    Buffers with `shared_columns` fill them in turn, as far as possible. `memory` is for long values. `unread` says that
+    the buffer has only the headers of batches: the rest is read now or, if it is not copied to columns immediately,
+    when the columns are assembled.
     """
     if not 0 <= start_offset <= _MAX_INT64:
         raise ValueError(f"start offset {start_offset} is out of range")
@@ -275,7 +275,7 @@ def fetch_sections(
     sections: list[kernel.Section] = []
     next_offset, size, budget = None, 0, max_decompressed_bytes
     octets = _octets(buffer)
-    # One for all batches, if views reach that far; one for each batch otherwise.
+    # One source for all batches if views can address it; otherwise one per batch.
     source = octets if plan.has_views and len(octets) <= MAX_COLUMN_BYTES else None
     early = shared
     if early is not None and early.plan is not plan:
@@ -310,7 +310,7 @@ def fetch_sections(
             position,
         )
         if copied is None:
-            # Only these: behind them is a batch that has to be looked at here.
+            # Only the first run is copied early: after it comes a batch that has to be checked here.
             copied, sink = plain, None
             if fd >= 0 and not is_end:
                 assert unread is not None
@@ -350,15 +350,17 @@ def fetch_sections(
 
 
 def assemble_sections(fetched: Sequence[FetchedSections]) -> pa.Table:
-    """One table of what is in several buffers, one after the other; of all, the same columns have to be wanted."""
+    """Makes one table of the records of several buffers, in order. All must have the same columns."""
     return pa.Table.from_batches(assemble_batches(fetched), fetched[0].plan.schema)
 
 
 def assemble_batches(fetched: Sequence[FetchedSections]) -> list[pa.RecordBatch]:
-    """The same as Arrow's batches: one, unless that would take 32-bit offsets too far, or there are no records; and one
-    for each set of early columns, of which each has a megabyte or more.
+    """Does the same as `assemble_sections`, but returns Arrow record batches.
 
-    Each column is allocated once. Per buffer, that would take longer than to fill it with some hundred records.
+    There is one batch, or none without records, or several if 32-bit offsets are too small; plus one for each set of
+    early columns, which have a megabyte or more.
+
+    Each column is allocated once. Allocating per buffer would take longer than filling it with some hundred records.
     """
     plan = fetched[0].plan
     for other in fetched:
@@ -373,7 +375,7 @@ def assemble_batches(fetched: Sequence[FetchedSections]) -> list[pa.RecordBatch]
             continue
         batches += [plan.assemble(group) for group in _groups(sections)]
         batches.append(early.batch())
-        # Of the others, there is nothing else; and these have been read into memory.
+        # Only the last buffer of the run can have further sections, and those have been read into memory.
         sections = run[-1].sections[run[-1].early_sections :]
     batches += [plan.assemble(group) for group in _groups(sections)]
     return batches
@@ -384,8 +386,7 @@ def _early_of(fetched: FetchedSections) -> EarlyColumns | None:
 
 
 def _are_all(run: Sequence[FetchedSections], early: EarlyColumns) -> bool:
-    """Whether these are the buffers whose records are in early columns, in the same order and with nothing between
-    them, and no other."""
+    """Whether the early columns hold the records of exactly these buffers, in the same order and without gaps."""
     sections = 0
     for one in run:
         if one.early_first != sections or (one.early_sections < len(one.sections) and one is not run[-1]):
@@ -395,13 +396,13 @@ def _are_all(run: Sequence[FetchedSections], early: EarlyColumns) -> bool:
 
 
 def _groups(sections: list[kernel.Section]) -> list[list[kernel.Section]]:
-    """Cuts a list of sections where the next one would take a column beyond 32-bit offsets."""
+    """Splits a list of sections where the next one would take a column beyond 32-bit offsets."""
     if not sections:
         return []
     totals = Totals(*kernel.totals(sections))
     if totals.records < 1:
         return []
-    if max(totals) <= MAX_COLUMN_BYTES:  # so nearly always
+    if max(totals) <= MAX_COLUMN_BYTES:  # nearly always
         return [sections]
     groups: list[list[kernel.Section]] = [[]]
     keys = values = header_keys = header_values = headers = 0
@@ -427,7 +428,7 @@ def _octets(buffer: Any) -> memoryview:
 def _check_header(batch: RecordBatch, *, check_crc: bool) -> None:
     if check_crc:
         batch.ensure_valid()
-    # Where to fetch on is computed from these, with or without records.
+    # The next fetch offset is computed from these, with or without records.
     if batch.base_offset < 0 or batch.last_offset_delta < 0 or batch.last_offset >= _MAX_INT64:
         raise CorruptRecordError(
             f"a record batch cannot go from offset {batch.base_offset} to {batch.last_offset_delta} after it"
@@ -435,12 +436,12 @@ def _check_header(batch: RecordBatch, *, check_crc: bool) -> None:
 
 
 def _section(batch: RecordBatch, plan: ColumnPlan, start_offset: int, budget: int) -> tuple[kernel.Section, int]:
-    """The checked records section of a batch, and how many bytes of the budget it took to decompress."""
+    """Returns the checked records section of a batch and its decompressed size, which counts against the budget."""
     decompressed = 0
     if batch.is_compressed or not batch.record_count:
         if budget < 0:
             raise ValueError(f"{budget} bytes is no bound for decompression")
-        # No column of one batch can be larger than 32-bit offsets reach.
+        # No column of one batch may exceed 32-bit offsets.
         data = uncompressed_records(batch, min(budget, MAX_COLUMN_BYTES))
         decompressed = len(data)
     else:

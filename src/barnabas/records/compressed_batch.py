@@ -1,4 +1,4 @@
-"""Bounds what a compressed batch can decompress to, without decompressing it."""
+"""Bounds the decompressed size of a batch without decompressing it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from barnabas._kernels.pure import compressed_batch as general_scan
 
 
 def decompressed_bound(batch: memoryview) -> int:
-    """Returns the most that the records of a batch can decompress to: 0 if not compressed, -1 if unknown.
+    """Returns an upper bound for the decompressed size of a batch's records: 0 if not compressed, -1 if unknown.
 
     The kernel reads the frames that most clients write. The general scan reads all others.
     """

@@ -1,4 +1,4 @@
-"""The four codecs of record batches, each in the framing that Kafka's clients expect, and never without a bound.
+"""The four codecs of record batches, each in the framing that Kafka's clients expect, with bounded output.
 
 =======  =======================================================  ==========================  =======
 codec    framing                                                  levels                      default
@@ -9,11 +9,11 @@ lz4      LZ4 frame, see `lz4_frame`                               1 .. 17       
 zstd     RFC 8878, see `zstd_frame`                               -131072 .. 22               3
 =======  =======================================================  ==========================  =======
 
-A compressed batch is a promise about memory made by whoever sent it. A few hundred bytes can stand for gigabytes; so
-`decompress` is told how much may come out, works out a bound from the framing before it allocates, and never gets
-further than that. Whatever is wrong with the data, it raises a `CorruptRecordError` that starts with the codec's name.
+The sender of a compressed batch determines how much memory it needs: a few hundred bytes can decompress to gigabytes.
+So `decompress` gets a limit, computes a bound from the framing before it allocates, and never exceeds it. For any error
+in the data it raises a `CorruptRecordError` that starts with the codec's name.
 
-The library behind three of them is imported with the first batch that needs it: many a broker never sees one.
+The library for three of the codecs is imported with the first batch that needs it: many brokers never do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from barnabas.records.batch import CompressionType
 from barnabas.records.zstd_frame import FrameScan
 
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 128 * 1024 * 1024
-"""What a batch may decompress to where nobody said otherwise: a hundred times the largest batch of a default broker."""
+"""The default limit for the decompressed size of a batch: a hundred times the default largest batch of a broker."""
 
 _LEVELS: Final = {
     CompressionType.GZIP: (1, zlib.Z_BEST_COMPRESSION),
@@ -41,11 +41,11 @@ _DEFAULT_LEVELS: Final = {
     CompressionType.ZSTD: 3,
 }
 
-# zlib's way of asking for a gzip header and trailer around the deflate stream.
+# Selects a gzip header and trailer around the deflate stream in zlib.
 _GZIP_WBITS: Final = 31
 # A header of ten bytes, an empty deflate stream, checksum and size.
 _SMALLEST_GZIP: Final = 18
-# What the second member of a gzip stream is fed at first.
+# The size of the first piece for every gzip member after the first.
 _GZIP_STEP: Final = 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
@@ -57,12 +57,12 @@ _INT32: Final = struct.Struct(">i")
 
 
 def default_level(compression: CompressionType) -> int | None:
-    """The level used where none is given; None for a codec that has no levels."""
+    """Returns the default level; None for a codec without levels."""
     return _DEFAULT_LEVELS.get(compression)
 
 
 def check_level(compression: CompressionType, level: int | None) -> int | None:
-    """`level`, or the default for None; a ValueError that names the range if the codec does not have such a level."""
+    """Returns `level`, or the default for None; ValueError with the range if the codec does not have this level."""
     if level is None:
         return _DEFAULT_LEVELS.get(compression)
     if compression not in _LEVELS:
@@ -77,7 +77,7 @@ def check_level(compression: CompressionType, level: int | None) -> int | None:
 def compress(
     compression: CompressionType, data: bytes | bytearray | memoryview, level: int | None = None
 ) -> bytes | bytearray | memoryview:
-    """`data` in the framing of `compression`."""
+    """Compresses `data` in the framing of `compression`."""
     level = check_level(compression, level)
     if compression is CompressionType.NONE:
         return data
@@ -95,7 +95,7 @@ def compress(
 def decompress(
     compression: CompressionType, data: bytes | bytearray | memoryview, max_output: int
 ) -> bytes | bytearray | memoryview:
-    """What `compress` made `data` from; a `CorruptRecordError` if that is more than `max_output` bytes."""
+    """Decompresses `data`; `CorruptRecordError` if the result exceeds `max_output` bytes."""
     if compression is CompressionType.NONE:
         return data
     if compression is CompressionType.LZ4:
@@ -108,9 +108,9 @@ def decompress(
 
 
 def output_bound(compression: CompressionType, data: memoryview) -> int:
-    """The most that `data` can decompress to, read off its framing; 0 where it is not compressed.
+    """Returns an upper bound for the decompressed size, from the framing; 0 if `data` is not compressed.
 
-    A gzip stream only claims its size, in its last four bytes. `CorruptRecordError` if the framing is damaged.
+    A gzip stream only states its size, in its last four bytes. `CorruptRecordError` if the framing is damaged.
     """
     if compression is CompressionType.NONE:
         return 0
@@ -148,17 +148,17 @@ def _decompress_zstd(data: bytes | bytearray | memoryview, max_output: int) -> b
                 f"zstd: the data is damaged, or larger than {max_output} bytes when decompressed: {error}"
             ) from error
         raise CorruptRecordError(f"zstd: {error}") from error
-    # The bound can be far above what it came to (a block may stand for 128 KiB), and views may keep this for long.
+    # The bound can be far above the actual size (up to 128 KiB per block), and views may keep this memory for long.
     del output[written:]
     return output
 
 
 def _decompress_gzip(view: memoryview, max_output: int) -> bytes:
-    """Member after member.
+    """Decompresses gzip data one member at a time.
 
-    What zlib did not use of its input comes back as a copy. The first member gets everything, because it nearly always
-    is the only one; the others get a little and then twice as much each time, or thousands of tiny members would have
-    the rest copied thousands of times.
+    zlib returns unused input as a copy. The first member gets the whole input, because it is nearly always the only
+    one. The others get a small piece that doubles each time; otherwise, thousands of tiny members would copy the rest
+    thousands of times.
     """
     outputs: list[bytes] = []
     room = max_output
@@ -173,7 +173,7 @@ def _decompress_gzip(view: memoryview, max_output: int) -> bytes:
             position += len(piece)
             step *= 2
             try:
-                # One byte more than allowed, to tell "exactly as much" from "too much". Never 0, which means no limit.
+                # One byte above the limit, to tell "exactly the limit" from "too much". Never 0, which means no limit.
                 output = decompressor.decompress(piece, room + 1)
             except zlib.error as error:
                 raise CorruptRecordError(f"gzip: {error}") from error
@@ -216,12 +216,12 @@ def _decompress_snappy(view: memoryview, max_output: int) -> memoryview:
 
 
 def _snappy_blocks(view: memoryview) -> list[memoryview]:
-    """xerial blocks, or (some clients never wrap) a single block of bare snappy."""
+    """Returns the xerial blocks, or a single block of bare snappy, as some clients send it."""
     return _xerial_blocks(view) if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC else [view]
 
 
 def _snappy_sizes(blocks: list[memoryview]) -> list[int]:
-    """What each block says that it decompresses to."""
+    """Returns the decompressed size that each block states."""
     import cramjam
 
     sizes = []
@@ -232,7 +232,7 @@ def _snappy_sizes(blocks: list[memoryview]) -> list[int]:
             size = cramjam.snappy.decompress_raw_len(block)
         except cramjam.DecompressionError as error:
             raise CorruptRecordError(str(error) if str(error).startswith("snappy") else f"snappy: {error}") from error
-        # A block begins with its size, which must be believed to allocate for it. But not everything.
+        # The stated size is needed for the allocation, but only a possible one is trusted.
         if size > len(block) * _SNAPPY_MAX_RATIO:
             raise CorruptRecordError(f"snappy: a block of {len(block)} bytes claims to hold {size}")
         sizes.append(size)
@@ -243,12 +243,12 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
     blocks = []
     position = 0
     while position < len(view):
-        # A stream that was written in several goes has headers in between.
+        # A stream that was written in several parts has a header before each.
         if bytes(view[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             if position > len(view):
                 raise CorruptRecordError("snappy: the data ends in the middle of the header")
-            # Like Java, not stricter: there are producers that write the number 1 with its bytes turned round.
+            # As lenient as Java: some producers write the number 1 with reversed bytes.
             (compatible_version,) = _INT32.unpack_from(view, position - 4)
             if compatible_version < 1:
                 raise CorruptRecordError(f"snappy: unknown block format {compatible_version}")

@@ -1,9 +1,9 @@
-"""Control records: what brokers and controllers write into a log for each other, and consumers never show.
+"""Control records, which brokers and controllers write for each other and consumers do not return.
 
-A control batch has the control flag in its attributes, and each record in it a key of two numbers, version and type.
-The two that matter to everybody are the markers that end a transaction: the coordinator has one written to every
-partition of the transaction, and a consumer that reads only committed records learns from it what to show and what to
-skip. The others belong to the metadata quorum; what is in their values is declared with the protocol's messages.
+A control batch has the control flag in its attributes, and each of its records has a key of two numbers, version and
+type. The most important types are the markers that end a transaction: the coordinator has one written to every
+partition of the transaction, and a read-committed consumer uses it to decide which records to return. The others belong
+to the metadata quorum; the protocol's messages define their values.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class ControlRecordType(IntEnum):
             return cls.UNKNOWN
 
     def key(self) -> bytes:
-        """The key of a control record of this type."""
+        """Returns the key of a control record of this type."""
         if self is ControlRecordType.UNKNOWN:
             raise ValueError("a control record of unknown type cannot be written")
         return _KEY.pack(CONTROL_RECORD_KEY_VERSION, self)
 
 
 def parse_control_type(key: bytes | memoryview | None) -> ControlRecordType:
-    """The type that a control record's key tells. Newer versions of the key may be longer, but begin the same way."""
+    """Returns the type in a control record's key. Newer key versions may be longer, but begin the same way."""
     if key is None or len(key) < _KEY.size:
         size = "no" if key is None else f"a {len(key)}-byte"
         raise InvalidRecordError(f"a control record has {size} key; it must have at least {_KEY.size} bytes")
@@ -64,9 +64,9 @@ def parse_control_type(key: bytes | memoryview | None) -> ControlRecordType:
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionMarker:
-    """The end of a producer's transaction in one partition, and which coordinator decided it.
+    """The end of a producer's transaction in one partition, with the epoch of the coordinator.
 
-    The coordinator's epoch lets a broker turn away a marker from a coordinator that has since been replaced.
+    The coordinator epoch lets a broker reject a marker from a coordinator that has been replaced.
     """
 
     control_type: ControlRecordType
@@ -77,12 +77,12 @@ class EndTransactionMarker:
             raise ValueError(f"a transaction ends with COMMIT or ABORT, not {self.control_type.name}")
 
     def value(self) -> bytes:
-        """The value of the marker's record."""
+        """Returns the value of the marker's record."""
         return _MARKER.pack(END_TRANSACTION_MARKER_VERSION, self.coordinator_epoch)
 
     @classmethod
     def parse(cls, record: Record) -> EndTransactionMarker:
-        """The marker in a control record; `InvalidRecordError` if it is not one."""
+        """Parses the marker in a control record; `InvalidRecordError` if it is not one."""
         control_type = parse_control_type(record.key)
         if control_type not in {ControlRecordType.ABORT, ControlRecordType.COMMIT}:
             raise InvalidRecordError(f"a control record of type {control_type.name} does not end a transaction")
@@ -105,7 +105,7 @@ def control_batch(
     base_offset: int = 0,
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
-    """A batch of the metadata quorum's control records: types, and values as their messages encode them."""
+    """Builds a batch of the metadata quorum's control records from types and encoded values."""
     builder = RecordBatchBuilder(
         base_offset=base_offset, is_control=True, partition_leader_epoch=partition_leader_epoch
     )
@@ -123,7 +123,7 @@ def end_transaction_marker_batch(
     base_offset: int = 0,
     partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
 ) -> bytearray:
-    """The batch that ends a transaction of `producer_id` in a partition: transactional, control, and one record."""
+    """Builds the transactional control batch of one record that ends a transaction in a partition."""
     if producer_id <= NO_PRODUCER_ID:
         raise ValueError(f"a transaction marker needs a producer id, not {producer_id}")
     builder = RecordBatchBuilder(

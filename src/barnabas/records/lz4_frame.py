@@ -4,17 +4,17 @@ A frame is a magic number, a descriptor, blocks, and an end mark::
 
     04 22 4d 18 | FLG BD [content size] HC | (length, block [checksum]) ... | 00 00 00 00 [content checksum]
 
-FLG says what is there: whether blocks are independent of each other (or refer back to the ones before), which
-checksums are written, whether the content size is stated. BD is the largest block size, HC one byte of a hash of all
-that. A length with its top bit set announces a block that is stored as it is.
+FLG says whether blocks are independent of each other (or refer back to earlier ones), which checksums are present, and
+whether the content size is stated. BD is the largest block size, HC one byte of a hash of the descriptor. A length with
+its top bit set marks a block that is stored uncompressed.
 
-Writing: Kafka's Java client reads *independent* blocks only, while the obvious call of our codec library writes linked
-ones. So for the default level we write the frame ourselves, around blocks compressed one by one. (Level 9 is the
-default and means the fast compressor, as in Kafka. Other levels mean the thorough one, which the library has for whole
-frames only; asked for independent blocks, it adds a checksum to each, which does no harm.)
+Writing: Kafka's Java client reads *independent* blocks only, while our codec library writes linked ones by default. So
+for the default level this module writes the frame itself, around blocks compressed one by one. (Level 9 is the default
+and selects the fast compressor, as in Kafka. Other levels select the thorough one, which the library offers for whole
+frames only; with independent blocks, it adds a harmless checksum to each.)
 
-Reading: any legal frame. The usual kind (independent blocks, no checksums: Java's and librdkafka's) is read block by
-block, ten times faster than by the library's frame reader, which takes care of the others.
+Reading: any valid frame. The usual kind (independent blocks, no checksums: Java's and librdkafka's) is read block by
+block, ten times faster than by the library's frame reader, which reads the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_LEVEL: Final = 9
 _MAGIC: Final = 0x184D2204
 _SKIPPABLE_MAGIC: Final = 0x184D2A50
 _BLOCK_SIZE: Final = 1 << 16
-# Version 1, independent blocks, blocks of 64 KiB at most, and the hash of these two bytes.
+# Version 1, independent blocks, at most 64 KiB per block, and the hash of these two bytes.
 _FRAME_START: Final = bytes.fromhex("04224d18 6040 82")
 _END_MARK: Final = bytes(4)
 _STORED: Final = 0x80000000
@@ -50,7 +50,7 @@ _UINT64: Final = struct.Struct("<Q")
 
 
 def compress(data: bytes | bytearray | memoryview, level: int = DEFAULT_LEVEL) -> bytes:
-    """One frame of independent blocks."""
+    """Compresses `data` to one frame of independent blocks."""
     import cramjam
 
     if level != DEFAULT_LEVEL:
@@ -71,7 +71,7 @@ def compress(data: bytes | bytearray | memoryview, level: int = DEFAULT_LEVEL) -
 
 
 def decompress(data: bytes | bytearray | memoryview, max_output: int) -> bytearray:
-    """What is in `data`, a frame or several; an error before it gets larger than `max_output`."""
+    """Decompresses one or several frames; raises before the output exceeds `max_output`."""
     import cramjam
 
     view = memoryview(data)
@@ -87,13 +87,13 @@ def decompress(data: bytes | bytearray | memoryview, max_output: int) -> bytearr
         raise CorruptRecordError(f"lz4: {error}") from error
     if scan.content_size is not None and written != scan.content_size:
         raise CorruptRecordError(f"lz4: {written} bytes, but the frame announces {scan.content_size}")
-    # The bound can be far above what it came to (a block may stand for megabytes), and views may keep this for long.
+    # The bound can be far above the actual size (megabytes per block), and views may keep this memory for long.
     del output[written:]
     return output
 
 
 def output_bound(data: memoryview) -> int:
-    """The most that the frames of `data` can decompress to."""
+    """Returns an upper bound for the decompressed size of the frames."""
     return _Scan(data, sys.maxsize).bound
 
 
@@ -115,14 +115,14 @@ def _decompress_blocks(view: memoryview, scan: _Scan, output: bytearray) -> int:
 
 
 class _Scan:
-    """Goes over the frames without decompressing: where the blocks are, and how much they can come to at most."""
+    """Scans the frames without decompressing: finds the blocks and an upper bound for their decompressed size."""
 
     __slots__ = ("blocks", "bound", "content_size", "is_plain")
 
     def __init__(self, view: memoryview, max_output: int) -> None:
         self.blocks: list[tuple[int, int, bool, int]] = []
         self.bound = 0
-        # Independent blocks without checksums in all frames: then the blocks are all there is to it.
+        # Whether all frames have independent blocks without checksums, which can be decompressed one by one.
         self.is_plain = True
         self.content_size: int | None = None
         position = frames = 0
@@ -138,7 +138,7 @@ class _Scan:
             else:
                 raise CorruptRecordError(f"lz4: no frame at byte {position} (magic {magic:#010x})")
         if frames != 1:
-            # The announced size of one of several frames cannot be held against the whole; their sum was the bound.
+            # The stated size of one of several frames cannot be compared with the whole; the bound includes all sizes.
             self.content_size = None
             if frames == 0:
                 raise CorruptRecordError("lz4: no frame in the data")
@@ -201,7 +201,7 @@ def _too_large(max_output: int) -> CorruptRecordError:
 
 
 def _xxh32(data: memoryview) -> int:
-    """xxHash of fewer than 16 bytes, which is all that a frame descriptor can be."""
+    """Computes xxHash of fewer than 16 bytes: a frame descriptor is never longer."""
     prime1, prime2, prime3, prime4, prime5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
     value = prime5 + len(data)
     whole_words = len(data) // 4 * 4

@@ -1,4 +1,4 @@
-"""Reads the records out of a batch, one at a time and only when asked."""
+"""Reads the records of a batch lazily, one at a time."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ _MAX_BASE_OFFSET: Final = 2**63 - 2**31
 def read_records(
     batch: RecordBatch, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, copy: bool = True
 ) -> Iterator[Record]:
-    """The records of `batch`.
+    """Iterates over the records of `batch`.
 
-    Decompression happens here, at once and as a whole (within `max_decompressed_bytes`); records are then made one by
-    one as the iterator is asked for them. Damage raises `CorruptRecordError` where the iterator gets to it; bytes left
-    over after the last record are noticed before that record is handed out. The checksum is not looked at: that is
-    `RecordBatch.ensure_valid`.
+    The call decompresses the whole batch at once (within `max_decompressed_bytes`); the iterator then creates records
+    one by one. Damage raises `CorruptRecordError` when the iterator reaches it; bytes left over after the last record
+    raise before that record is returned. The checksum is not verified: see `RecordBatch.ensure_valid`.
 
-    Without `copy`, keys, values and header values are memoryviews, of the batch's own buffer if it is not compressed:
-    fit for a quick look, while a kept one keeps the whole buffer.
+    Without `copy`, keys, values and header values are memoryviews, of the batch's own buffer if it is not compressed.
+    They suit short-lived use: a kept view keeps the whole buffer.
 
     Records of a batch with append time all have the batch's timestamp.
     """
@@ -42,13 +41,13 @@ def read_records(
 
 
 def uncompressed_records(batch: RecordBatch, max_decompressed_bytes: int) -> bytes | bytearray | memoryview:
-    """The records section, decompressed if need be, of a batch whose record count can be true."""
+    """Returns the records section, decompressed if necessary; raises if the record count is impossible."""
     count = batch.record_count
     data: bytes | bytearray | memoryview = batch.records_view
     if count < 0:
         raise CorruptRecordError(f"the record batch at offset {batch.base_offset} claims {count} records")
     if count == 0:
-        # What compaction leaves of a batch it emptied: a header. There is nothing to decompress.
+        # Compaction leaves only the header of a batch without records. There is nothing to decompress.
         if data:
             raise CorruptRecordError(
                 f"the record batch at offset {batch.base_offset} claims no records, but has {len(data)} bytes of them"

@@ -1,4 +1,4 @@
-"""Records of a fetch that are in a file still, but for the headers of their batches."""
+"""Fetched records that are still in a file; only their batch headers are in memory."""
 
 from __future__ import annotations
 
@@ -17,40 +17,38 @@ from barnabas.records.batch import (
 )
 
 LEAST_BATCH: Final = 1 << 16
-"""Batches that are smaller, on average, are not worth it: each costs a system call for its header and one for its
+"""The smallest average batch that is worth it: each batch costs a system call for its header and one for its
 records."""
 LEAST_RECORD: Final = 48
-"""The same of records: those that are shorter take as long to be looked at one by one as it takes to copy them once
-more."""
+"""The smallest record that is worth it: shorter ones take as long to read one by one as to copy once more."""
 _FIRST_FEW: Final = 4
-"""So many batches are looked at before anything is said about their average."""
+"""How many batches are read before their average size is checked."""
 _length = _count = struct.Struct(">i").unpack_from
 _COUNT_OFFSET: Final = 57
 _attributes = struct.Struct(">h").unpack_from
 
 
 class UnreadFile(Protocol):
-    """Where they are."""
+    """The file that holds the records."""
 
     @property
     def position(self) -> int:
-        """Where in the file they begin."""
+        """The position of the first batch in the file."""
 
     def fileno(self) -> int: ...
 
     def read(self, into: memoryview, start: int) -> None:
-        """Fills this, with what begins so many bytes behind the position; ``EOFError`` or ``OSError`` if that
-        cannot be done."""
+        """Fills `into` with the bytes from `position + start` on; ``EOFError`` or ``OSError`` on failure."""
 
     def close(self) -> None: ...
 
 
 class UnreadRecords:
-    """Makes of a file what it would have been as a part of a message, as far as somebody needs it.
+    """Reads the records of a fetch response from a file on demand.
 
-    ``octets`` is memory for all of it. The headers of batches are read into it at first; they say where records end
-    and how many there are. Who makes columns of the records then reads them from the file to where they are to stay
-    (`barnabas.records.columns`). Anybody else calls `read_all`, and has them in ``octets``.
+    ``octets`` is memory for all batches. First the batch headers are read into it; they tell where the records end and
+    how many there are. `barnabas.records.columns` then reads the records from the file directly to their final place.
+    All other users call `read_all`, which reads them into ``octets``.
     """
 
     __slots__ = ("_file", "octets")
@@ -61,11 +59,11 @@ class UnreadRecords:
 
     @property
     def is_read(self) -> bool:
-        """Whether ``octets`` has all of it."""
+        """Whether ``octets`` is complete."""
         return self._file is None
 
     def fileno(self) -> int:
-        """-1 if all has been read."""
+        """Returns the file descriptor; -1 if everything has been read."""
         return -1 if self._file is None else self._file.fileno()
 
     @property
@@ -73,10 +71,9 @@ class UnreadRecords:
         return 0 if self._file is None else self._file.position
 
     def read_headers(self, *, may_be_transactional: bool) -> bool:
-        """Reads the headers, which has to be done first; whether they are those of large batches of not too short
-        records with nothing special about them.
+        """Reads the headers; returns whether all batches are large and ordinary, with records that are not too short.
 
-        If not, it may have stopped half-way, and `read_all` is what is left.
+        It has to be called first. If it returns false, it may have stopped half-way, and only `read_all` may follow.
         """
         octets, file = self.octets, self._file
         assert file is not None
@@ -86,7 +83,7 @@ class UnreadRecords:
             header = octets[at : at + HEADER_SIZE]
             file.read(header, at)
             if len(header) < HEADER_SIZE:
-                break  # the beginning of one that was cut off
+                break  # the start of a truncated batch
             (length,), (attributes,) = _length(header, LENGTH_OFFSET), _attributes(header, ATTRIBUTES_OFFSET)
             (count,) = _count(header, _COUNT_OFFSET)
             at += LOG_OVERHEAD + length
@@ -101,7 +98,7 @@ class UnreadRecords:
         return batches > 0
 
     def read_all(self) -> None:
-        """Reads all of it, if that has not been done before."""
+        """Reads all bytes, unless they have been read before."""
         file = self._file
         if file is not None:
             file.read(self.octets, 0)

@@ -1,13 +1,12 @@
-"""Decides whether a batch may enter a log: first by its header, then (where that is wanted) record by record.
+"""Decides whether a batch may enter a log: first by its header, then (optionally) record by record.
 
-Two errors tell the client two different things:
+Two errors have different meanings for the client:
 
-- `CorruptRecordError` (code 2): the bytes are not what was sent. It is *retriable*: sending them again may help.
-- `InvalidRecordError` (code 87): the bytes are exactly what was sent, and wrong. Sending them again cannot help.
+- `CorruptRecordError` (code 2): the bytes differ from those sent. It is *retriable*: sending them again may help.
+- `InvalidRecordError` (code 87): the client sent invalid bytes. Sending them again cannot help.
 
-The checksum draws the line. Before it has been verified, anything odd is damage; afterwards, anything odd was written
-by the producer. This is why `validate_records` turns damage inside a batch into `InvalidRecordError`, as Kafka's broker
-does.
+The checksum distinguishes them. Before it is verified, any error is damage; afterwards, the producer wrote it. So
+`validate_records` turns damage inside a batch into `InvalidRecordError`, as Kafka's broker does.
 """
 
 from __future__ import annotations
@@ -36,40 +35,40 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 
 class AppendOrigin(Enum):
-    """Where a batch comes from, which decides what it may be and how closely it is looked at."""
+    """The source of a batch, which decides what it may contain and which checks apply."""
 
     CLIENT = "client"
-    """A produce request: one complete batch of new records, of which everything is checked."""
+    """A produce request: one complete batch of new records. Everything is checked."""
     COORDINATOR = "coordinator"
-    """The broker itself: offset commits, with a producer's epoch but not numbered, and transaction markers."""
+    """The broker itself: offset commits, with a producer epoch but no sequence numbers, and transaction markers."""
     REPLICATION = "replication"
-    """The partition's leader, or this log itself when it is read again at the start. It has been checked before, may
-    have been compacted, and must be taken as it is: a follower that refused what the leader has could never catch
-    up."""
+    """The partition's leader, or this log itself when it is read again at the start. The batch has been checked before,
+    may have been compacted, and must be accepted as it is: a follower that rejected the leader's batches could never
+    catch up."""
     RAFT_LEADER = "raft leader"
     """The metadata quorum's leader: metadata and control records, with offsets in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsSummary:
-    """What `validate_records` found on its way through the records, which the log would otherwise have to look up."""
+    """The facts about the records that `validate_records` collects for the log."""
 
     record_count: int
     records_size: int
     """Uncompressed size of all records."""
     min_timestamp: int
     max_timestamp: int
-    """As the records have it; the header of a batch with append time says otherwise. -1 without records."""
+    """The largest timestamp of the records; a header with append time has another one. -1 without records."""
     offset_of_max_timestamp: int
-    """The first record with the largest timestamp; -1 without records."""
+    """The offset of the first record with the largest timestamp; -1 without records."""
     first_record_without_key: int
-    """Its number in the batch, or -1: a compacted topic cannot take records without a key."""
+    """Its index in the batch, or -1: a compacted topic rejects records without a key."""
 
 
 def validate_header(batch: RecordBatch, *, origin: AppendOrigin = AppendOrigin.CLIENT, check_crc: bool = True) -> None:
-    """Everything that can be told without looking at a single record: a fixed amount of work, and one checksum.
+    """Checks everything that does not need the records: a fixed amount of work, and one checksum.
 
-    Magic and length are right already, or there would be no `RecordBatch`.
+    `RecordBatch` has already checked magic and length.
     """
     if check_crc:
         batch.ensure_valid()
@@ -130,14 +129,14 @@ def validate_records(
     consecutive: bool = True,
     check_max_timestamp: bool = True,
 ) -> RecordsSummary:
-    """Walks through all records of a batch that passed `validate_header`, without making objects of them.
+    """Checks all records of a batch that passed `validate_header`, without creating objects for them.
 
-    Checks that lengths add up to the last byte, the count is right, headers have keys, and offset deltas are 0, 1, 2
-    and so on. For a batch that may have been compacted, pass ``consecutive=False``: then they only need to ascend.
+    Lengths must add up to the last byte, the count must be correct, headers must have keys, and offset deltas must be
+    0, 1, 2 and so on. For a batch that may have been compacted, pass ``consecutive=False``: then they must only ascend.
 
-    With `check_max_timestamp`, the largest timestamp must be the one in the header. Kafka's broker does not insist: it
-    corrects the header, for the sake of old clients. To do that, switch the check off and use the summary's
-    `max_timestamp` with `RecordBatch.set_max_timestamp`.
+    With `check_max_timestamp`, the largest timestamp must be the one in the header. Kafka's broker does not require
+    this: for the sake of old clients, it corrects the header. To do that, turn the check off and pass the summary's
+    `max_timestamp` to `RecordBatch.set_max_timestamp`.
     """
     where = f"the record batch at offset {batch.base_offset}"
     try:

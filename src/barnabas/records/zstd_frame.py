@@ -1,13 +1,13 @@
-"""How large zstd data can get, read off its frames without decompressing anything.
+"""Bounds the decompressed size of zstd data by scanning its frames.
 
-A frame is a magic number, a header, and blocks, each with a header of three bytes that tells its type and size. A
-*raw* block is itself; an *RLE* block says how often its one byte repeats; a *compressed* one comes to at most 128 KiB
-(or the frame's window, if that is smaller). So their sum bounds the output, also where the content size is not stated:
-Java clients compress as they go and cannot state it.
+A frame is a magic number, a header, and blocks, each with a header of three bytes for type and size. A *raw* block is
+stored uncompressed; an *RLE* block states how often its one byte repeats; a *compressed* block has at most 128 KiB of
+output (or the frame's window, if that is smaller). So their sum bounds the output, also without a stated content size:
+Java clients stream and cannot state it.
 
-The *window* is how far back a frame says it refers, and the memory that a decoder gets ready for it: up to 128 MiB, on
-the word of one byte. No reference can reach back further than the output has come, so a window beyond the bound is cut
-down to it before the data is handed on.
+The *window* is the distance that references in a frame may reach back, and the memory that a decoder allocates for it:
+up to 128 MiB because of a single byte. No reference can reach back further than the output so far, so a window larger
+than the bound is reduced to it before decompression.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _LARGEST_BLOCK: Final = 1 << 17
 _SINGLE_SEGMENT: Final = 0x20
 _CHECKSUM: Final = 0x04
 _DICTIONARY_ID_SIZES: Final = (0, 1, 2, 4)
-# Decoders are expected to provide this much for any frame; only larger windows are looked into.
+# Decoders are expected to support this window for any frame; only larger ones are checked.
 _USUAL_WINDOW: Final = 1 << 23
 
 _UINT32: Final = struct.Struct("<I")
 
 
 class FrameScan:
-    """Goes over all frames of `data`: `bound` is the most they can decompress to.
+    """Scans all frames of `data`: `bound` is an upper bound for their decompressed size.
 
-    `data` is what to decompress: the same bytes, or a copy with unreasonable windows cut down.
+    The attribute `data` is the input for the decoder: the same bytes, or a copy with oversized windows reduced.
     """
 
     __slots__ = ("_view", "bound", "data")

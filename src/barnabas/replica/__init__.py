@@ -1,1 +1,1 @@
-"""Replicas: partitions and who reads and writes them; delayed produce and fetch, fetch sessions, follower fetchers."""
+"""Replicas: partitions, appends and reads, delayed produce and fetch, fetch sessions, follower fetchers."""

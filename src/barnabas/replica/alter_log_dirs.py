@@ -3,11 +3,11 @@
 ::
 
     /disk1/orders-3                          the current log, in use all the time
-    /disk2/orders-3.8f...-future             the copy: first far behind, then a little
+    /disk2/orders-3.8f...-future             the future log: a copy that catches up
     /disk2/orders-3                          the copy has caught up and replaces the original, which is deleted
 
-The copy is fetched like a follower's, from the current log of this broker. For the last step producers wait for as long
-as it takes to rename two directories.
+The copy is fetched as by a follower, from the current log of this broker. During the last step producers wait while two
+directories are renamed.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class LocalLeaderEndPoint:
 
 
 class _Assignment(Enum):
-    """Whether the controller knows where the replica is going to be (KIP-858).
+    """Whether the controller knows the new directory of the replica (KIP-858).
 
-    It has to before the log moves: if the new disk failed right after, the controller would still take the old one for
-    the replica's, and not elect another leader.
+    It must know before the log moves: if the new disk failed right after, the controller would still have the replica
+    on the old disk, and not elect another leader.
     """
 
     NONE = auto()
@@ -80,7 +80,7 @@ class _Assignment(Enum):
 
 
 class _Move(PartitionFetch):
-    """One partition on its way."""
+    """The move of one partition."""
 
     __slots__ = ("assignment",)
 
@@ -90,7 +90,7 @@ class _Move(PartitionFetch):
 
 
 class ReplicaAlterLogDirsThread(AbstractFetcherThread[_Move]):
-    """Copies partitions to their future logs, one portion of each in turn."""
+    """Copies partitions to their future logs, one fetch of each in turn."""
 
     is_future = True
 
@@ -114,14 +114,14 @@ class ReplicaAlterLogDirsThread(AbstractFetcherThread[_Move]):
         return _Move(partition)
 
     def on_caught_up(self, fetch: _Move) -> bool:
-        """Replaces the current log with the copy, once the controller knows of it."""
+        """Replaces the current log with the copy, once the controller knows the new directory."""
         partition = fetch.partition
         if fetch.assignment is _Assignment.NONE:
             self._request_assignment(fetch)
         if fetch.assignment is not _Assignment.EFFECTIVE:
             return False
         if not partition.maybe_replace_current_with_future_replica():
-            return True  # records have come meanwhile
+            return True  # records were appended meanwhile
         logger.info("%s has moved to %s", partition.topic_partition, partition.local_log_or_raise().parent_dir)
         self._forget(fetch)
         return True
@@ -131,7 +131,7 @@ class ReplicaAlterLogDirsThread(AbstractFetcherThread[_Move]):
         future = partition.future_log
         directory_id = None if future is None else self._log_manager.log_dirs.directory_ids.get(future.parent_dir)
         if directory_id is None:
-            # Directories without ids are those of a cluster that does not keep book of them.
+            # Directories have no ids if the cluster does not track them.
             fetch.assignment = _Assignment.EFFECTIVE
             return
         fetch.assignment = _Assignment.REQUESTED
@@ -145,7 +145,7 @@ class ReplicaAlterLogDirsThread(AbstractFetcherThread[_Move]):
         )
 
     def on_removed(self, fetch: _Move) -> None:
-        """Reports the current directory again, if the controller was told of a move that is now given up."""
+        """Reports the current directory again, if the abandoned move was reported to the controller."""
         if fetch.assignment is _Assignment.NONE:
             return
         partition = fetch.partition

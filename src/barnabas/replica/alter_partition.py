@@ -1,4 +1,4 @@
-"""How a leader has the in-sync replicas of its partition changed: it proposes, the controller decides (KIP-497)."""
+"""Changes of the ISR: the leader proposes, the controller decides (KIP-497)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from barnabas.metadata.partition_registration import LeaderRecoveryState
 from barnabas.replica.fetch_session import TopicIdPartition
 
 NO_BROKER_EPOCH = -1
-"""In place of a broker's epoch: nobody has told, and the controller does not check it."""
+"""In place of a broker epoch: unknown, and not checked by the controller."""
 
 
 class IsrMember(NamedTuple):
-    """A replica that is, or is to be, in sync, and the incarnation of its broker that the leader has seen (KIP-903)."""
+    """A current or proposed member of the ISR, with the broker epoch that the leader has seen (KIP-903)."""
 
     broker_id: int
     broker_epoch: int = NO_BROKER_EPOCH
 
 
 class LeaderAndIsr(NamedTuple):
-    """A partition from the point of view of its leader: what it proposes, and what the controller made of it."""
+    """Leader and ISR of a partition, as the leader proposes them or as the controller has decided."""
 
     leader: int
     leader_epoch: int
@@ -34,12 +34,12 @@ class LeaderAndIsr(NamedTuple):
 
 
 class AlterPartitionManager(Protocol):
-    """Brings proposals to the controller."""
+    """Sends proposals to the controller."""
 
     def submit(self, partition: TopicIdPartition, leader_and_isr: LeaderAndIsr) -> Future[LeaderAndIsr]:
-        """Proposes in-sync replicas for a partition.
+        """Proposes an ISR for a partition.
 
-        The future has what the controller has now, or fails with what it said. OPERATION_NOT_ATTEMPTED means that the
-        proposal was not sent, because one for this partition is on its way. No lock is held when this is called.
+        The future holds the controller's new state, or fails with its error. OPERATION_NOT_ATTEMPTED means that the
+        proposal was not sent, because another one for this partition is in flight. The caller must hold no lock.
         """
         ...

@@ -1,4 +1,4 @@
-"""How much goes in and out, for each topic and for all together: Kafka's ``BrokerTopicMetrics``."""
+"""Kafka's ``BrokerTopicMetrics``: traffic of each topic, and of all topics together."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _BROKER_METERS: Final[Mapping[str, str]] = MappingProxyType(
         REASSIGNMENT_BYTES_OUT: "bytes",
     }
 )
-"""Those that there are not for single topics."""
+"""The meters that exist only for all topics together."""
 
 HAND_OVER_NS: Final = 1_000_000_000
 
 
 class _CollectedMeter(Meter):
-    """A meter that asks for what has been counted elsewhere before it tells what it knows."""
+    """A meter that collects pending counts before it is read."""
 
     __slots__ = ("_collect",)
 
@@ -79,9 +79,9 @@ class _CollectedMeter(Meter):
 class TopicMetrics:
     """The counts of one topic.
 
-    A produce request moves six meters, three for the topic and three for all topics, each with a lock and a look at the
-    clock: as long as all the rest of what the broker does besides the append. So the frequent events are added to plain
-    numbers here, under one lock, and handed over to the meters once a second, or when somebody reads one.
+    A produce request marks six meters, three for the topic and three for all topics. Each takes a lock and reads the
+    clock, together as expensive as all other work of the broker except the append. So frequent events are added to
+    plain numbers, under one lock, and transferred to the meters once a second, or when a meter is read.
     """
 
     __slots__ = (
@@ -101,11 +101,11 @@ class TopicMetrics:
         self.topic = topic
         self._stats = stats
         self._lock = threading.Lock()
-        """Guards all fields below. The locks of meters, and of the registry, are taken inside it."""
+        """Guards all fields below. The locks of the meters and of the registry are taken inside it."""
         self._meters: dict[str, Meter] = {}
-        """Those that something has been counted for: most topics need few of them."""
+        """The meters with events, created on demand: most topics need few of them."""
         self._since_ns = -HAND_OVER_NS
-        """When the second began that the numbers below are of."""
+        """When the second of the counts below began."""
         self._produce_requests = 0
         self._messages_in = 0
         self._bytes_in = 0
@@ -113,7 +113,7 @@ class TopicMetrics:
         self._bytes_out = 0
 
     def record_append(self, size: int, messages: int, now_ns: int, appends: int = 1) -> None:
-        """A produce request was carried out, for so many partitions."""
+        """Counts a successful produce request, for `appends` partitions."""
         with self._lock:
             if now_ns - self._since_ns >= HAND_OVER_NS:
                 self._begin(now_ns)
@@ -122,14 +122,14 @@ class TopicMetrics:
             self._messages_in += messages
 
     def record_produce_request(self, now_ns: int) -> None:
-        """There was a produce request that was not carried out."""
+        """Counts a produce request that failed."""
         with self._lock:
             if now_ns - self._since_ns >= HAND_OVER_NS:
                 self._begin(now_ns)
             self._produce_requests += 1
 
     def record_fetch_request(self, now_ns: int, requests: int = 1) -> None:
-        """A fetch request was looked into, for so many partitions."""
+        """Counts a fetch request, for `requests` partitions."""
         with self._lock:
             if now_ns - self._since_ns >= HAND_OVER_NS:
                 self._begin(now_ns)
@@ -142,12 +142,12 @@ class TopicMetrics:
             self._bytes_out += size
 
     def mark(self, name: str, events: int = 1) -> None:
-        """Counts something that does not happen often."""
+        """Counts infrequent events."""
         with self._lock:
             self._mark(name, events, None)
 
     def collect(self) -> None:
-        """Hands over what there is."""
+        """Transfers the pending counts to the meters."""
         with self._lock:
             self._hand_over()
 
@@ -156,7 +156,7 @@ class TopicMetrics:
         self._since_ns = now_ns
 
     def _hand_over(self) -> None:
-        # At the time at which it happened: the topic may have been idle since.
+        # Mark the events at the time when they happened: the topic may have been idle since.
         at_ns = self._since_ns
         if self._produce_requests:
             self._mark(TOTAL_PRODUCE_REQUESTS, self._produce_requests, at_ns)
@@ -196,7 +196,7 @@ class BrokerTopicStats:
         self._group = KafkaMetricsGroup(registry, "kafka.server", "BrokerTopicMetrics")
         self._clock = registry.clock
         self._lock = threading.Lock()
-        """Guards additions to, and removals from, the table of topics. The lock of a topic is not taken inside it."""
+        """Guards changes of the table of topics. The lock of a topic is not taken inside it."""
         self._topics: dict[str, TopicMetrics] = {}
         self.all_topics: dict[str, Meter] = {
             name: self._new_meter(name, event_type, None, self._collect_all)
@@ -204,8 +204,7 @@ class BrokerTopicStats:
         }
 
     def topic_stats(self, topic: str) -> TopicMetrics:
-        """The counts of a topic. Whoever counts often asks every time: a topic can be deleted, and its counts with
-        it."""
+        """Returns the counts of a topic. Callers must not keep them: deleting the topic removes its counts."""
         found = self._topics.get(topic)
         if found is None:
             with self._lock:
@@ -213,7 +212,7 @@ class BrokerTopicStats:
         return found
 
     def update_replication_bytes_out(self, size: int, *, is_reassignment: bool = False) -> None:
-        """A follower was sent so many bytes of records."""
+        """Counts the bytes of records sent to a follower."""
         if is_reassignment:
             self.all_topics[REASSIGNMENT_BYTES_OUT].mark(size)
         self.all_topics[REPLICATION_BYTES_OUT].mark(size)
@@ -224,7 +223,7 @@ class BrokerTopicStats:
         self.all_topics[REPLICATION_BYTES_IN].mark(size)
 
     def remove_metrics(self, topic: str) -> None:
-        """There is nothing of this topic here any more."""
+        """Removes the metrics of a topic that has no partition on this broker any more."""
         with self._lock:
             found = self._topics.pop(topic, None)
         if found is not None:

@@ -11,33 +11,33 @@ from barnabas.common.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaManagerConfig:
-    """What a broker's configuration says about its replicas; the defaults are Kafka's.
+    """The replica settings of a broker; the defaults are Kafka's.
 
-    ``min.insync.replicas`` is not among them: it is a topic's, and comes with the configuration of its logs. So does
-    ``replica.high.watermark.checkpoint.interval.ms``: it is the log manager that writes the checkpoint.
+    ``min.insync.replicas`` is a topic setting, and part of the log configuration. So is
+    ``replica.high.watermark.checkpoint.interval.ms``, because the log manager writes the checkpoint.
     """
 
     broker_id: int
     replica_lag_time_max_ms: int = 30_000
-    """A follower that has not caught up for so long is not in sync any more."""
+    """A follower that has not been caught up for this long is removed from the ISR."""
     fetch_max_bytes: int = 57_671_680
-    """The most that a fetch is answered with, whatever it asks for; it is for whoever makes the `FetchParams`."""
+    """The upper limit of a fetch response, applied when the `FetchParams` are created."""
     replica_fetch_max_bytes: int = 1024 * 1024
-    """How much is copied at a time when a replica moves to another log directory."""
+    """How many bytes are copied at a time when a replica moves to another log directory."""
     replica_fetch_backoff_ms: int = 1000
     num_replica_alter_log_dirs_threads: int | None = None
-    """None: as many as there are log directories."""
+    """None: one thread per log directory."""
     replica_selector_class: str | None = None
-    """Who chooses the replica that a consumer reads from (KIP-392); None: it is always the leader."""
+    """The class that selects the replica a consumer reads from (KIP-392); None: always the leader."""
     metadata_log_dir: Path | None = None
-    """Where the metadata log is: a broker cannot do without, and ends when that directory fails."""
+    """The directory of the metadata log. The broker exits when this directory fails."""
     producer_purgatory_purge_interval_requests: int = 1000
     fetch_purgatory_purge_interval_requests: int = 1000
     delete_records_purgatory_purge_interval_requests: int = 1
 
     @classmethod
     def from_values(cls, values: ConfigValues, **others: Any) -> Self:
-        """From a broker's parsed settings; `others` are fields that come from elsewhere, such as the broker's id."""
+        """Creates it from parsed broker settings; `others` are fields from other sources, such as the broker id."""
         return cls(
             replica_lag_time_max_ms=values.get_int("replica.lag.time.max.ms"),
             fetch_max_bytes=values.get_int("fetch.max.bytes"),

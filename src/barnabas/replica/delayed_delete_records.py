@@ -11,7 +11,7 @@ from barnabas.server.purgatory import DelayedOperation
 
 
 class DelayedDeleteRecordsMetrics:
-    """How many partitions of such requests were not done in time."""
+    """Counts the partitions of DeleteRecords requests that timed out."""
 
     def __init__(self, registry: MetricsRegistry) -> None:
         group = KafkaMetricsGroup(registry, "kafka.server", "DelayedDeleteRecordsMetrics")
@@ -19,16 +19,16 @@ class DelayedDeleteRecordsMetrics:
 
 
 class DelayedDeleteRecords(DelayedOperation):
-    """A deletion of records after the leader's part.
+    """A DeleteRecords request that is done on the leader, and waits for the followers.
 
-    Followers hear with their next fetch where the leader's log starts. The request can be answered when for each
-    partition
+    Followers learn the leader's log start offset with their next fetch. The request completes when for each partition
+    one of these holds:
 
-    A. the partition is not on this broker any more, or in a directory that is offline
-    B. this broker does not lead it any more
-    C. the low watermark, where the latest of all live replicas starts, has come to the requested offset
+    A. the partition is no longer on this broker, or in a directory that is offline
+    B. this broker is no longer the leader
+    C. the low watermark, the smallest log start offset of the live replicas, has reached the requested offset
 
-    Until then each has REQUEST_TIMED_OUT for an answer.
+    Until then the result of each partition is REQUEST_TIMED_OUT.
     """
 
     __slots__ = ("_callback", "_metrics", "_partitions", "_pending", "_results")
@@ -42,7 +42,7 @@ class DelayedDeleteRecords(DelayedOperation):
         callback: DeleteRecordsCallback,
         metrics: DelayedDeleteRecordsMetrics,
     ) -> None:
-        """`pending`: the partitions that have to be waited for, with the offset that each has to come to."""
+        """`pending`: the partitions to wait for, with the offset that each low watermark has to reach."""
         super().__init__(delay_ms)
         self._pending = pending
         self._results = results

@@ -61,22 +61,22 @@ _ANSWER_WITH_ERROR = (
 
 
 class DelayedFetch(DelayedOperation):
-    """A fetch for which there was not enough to read.
+    """A fetch that waits for ``min_bytes`` of records.
 
     It completes when one of these holds:
 
-    A. this broker does not lead one of the partitions any more
+    A. this broker is no longer the leader of one of the partitions
     B. the replica is not available on this broker
     C. this broker does not know one of the partitions
     D. a partition is in a log directory that is offline
     E. the leader epoch of the request is fenced: there was an election
-    F. the offset is not in the last segment any more, so that nobody knows how many bytes lie behind it; or it is
-       behind the end, because the log was truncated
-    G. all partitions together have as many bytes as the reader wants
-    H. the reader's log parts from this one, and it has to cut off something
+    F. the offset is no longer in the last segment, so that the number of bytes after it is unknown; or it is beyond the
+       end, because the log was truncated
+    G. all partitions together have ``min_bytes``
+    H. the reader's log diverges from this one, and the reader has to truncate
 
-    All this follows from offsets and their file positions, without touching a file. Then all partitions are read again:
-    more may be there than woke the fetch up, and errors become results on the way.
+    These checks use only offsets and their file positions, and touch no file. On completion all partitions are read
+    again: there may be more records than those that triggered it, and errors become results.
     """
 
     __slots__ = (
@@ -107,9 +107,9 @@ class DelayedFetch(DelayedOperation):
         self._params = params
         self._fetch_infos = fetch_infos
         self._results = results
-        """The results of the first read, which found too little."""
+        """The results of the first read, which found fewer than ``min_bytes``."""
         self._keys = keys
-        """Topic and number of each partition, which it is watched under."""
+        """Topic and number of each partition: the keys in the purgatory."""
         self._partitions = partitions
         self._reads = reads
         self._quota = quota
@@ -117,7 +117,7 @@ class DelayedFetch(DelayedOperation):
         self._metrics = metrics
 
     def safe_try_complete_or_else(self, action: Callable[[], object]) -> bool:
-        """Leaves out the first attempt: the read has just found too little. The second must not be left out."""
+        """Skips the first attempt, as the read has just found too little. The second attempt is required."""
         with self._lock:
             action()
             return self.try_complete()
@@ -145,7 +145,7 @@ class DelayedFetch(DelayedOperation):
                     end = offsets.last_stable_offset
                 else:
                     end = offsets.log_end_offset
-                # The same offset can be in two places, the end of one segment and the beginning of the next.
+                # The same offset can have two positions, the end of one segment and the beginning of the next.
                 if start.message_offset > end.message_offset:
                     return self.force_complete()  # F
                 if start.message_offset < end.message_offset and not self._is_throttled(partition):
@@ -160,7 +160,7 @@ class DelayedFetch(DelayedOperation):
         return available >= params.min_bytes and self.force_complete()  # G
 
     def _is_throttled(self, partition: Partition) -> bool:
-        """Whether records of this partition do not count, because the follower is throttled."""
+        """Whether the records of this partition do not count because the follower is throttled."""
         params = self._params
         return params.is_from_follower and should_leader_throttle(self._quota, partition, params.replica_id)
 
@@ -176,7 +176,7 @@ class DelayedFetch(DelayedOperation):
 def should_leader_throttle(quota: ReplicaQuota, partition: Partition, replica_id: int) -> bool:
     """Whether a follower is throttled.
 
-    One that is in sync never has to: it would fall out, catch up in a burst, and so on.
+    A follower in the ISR is never throttled: it would drop out of the ISR, catch up in a burst, and drop out again.
     """
     return (
         replica_id not in partition.in_sync_replica_ids

@@ -1,4 +1,4 @@
-"""The requests that wait for events at partitions, all kinds together."""
+"""The purgatories of a broker: fetch, produce and DeleteRecords requests that wait for events of partitions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from barnabas.server.timer import SystemTimer
 from barnabas.server.timer.timer_task import Timer
 
 TimerFactory = Callable[[str], Timer]
-"""Makes the timer of a purgatory, by its name."""
+"""Creates the timer of a purgatory, given the purgatory's name."""
 
 
 class DelayedOperations:
-    """The purgatories of a broker, by name; an event at a partition has the operations that watch it try again.
+    """The purgatories of a broker, by name. An event of a partition rechecks the operations that watch it.
 
-    They are keyed by topic and number of the partition, so an event costs as much as there are requests that wait for
-    just that partition. A further purgatory is one more line in the constructor: events, gauges and shutdown follow.
+    Operations are keyed by topic and partition number, so the cost of an event depends only on the number of requests
+    that wait for that partition. A further purgatory is one more line in the constructor: events, gauges and shutdown
+    follow.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class DelayedOperations:
         *,
         make_timer: TimerFactory | None = None,
     ) -> None:
-        """`make_timer` is for tests, which move the time themselves: then there are no reapers, either."""
+        """`make_timer` is for tests, which advance the time themselves: it also disables the reapers."""
         self._timer_for = make_timer or (lambda name: SystemTimer(name, clock))
         self._reaper_enabled = make_timer is None
         self._broker_id = config.broker_id
@@ -62,7 +63,7 @@ class DelayedOperations:
         return purgatory
 
     def check_and_complete_all(self, key: Hashable) -> None:
-        """Something happened to a partition. No lock may be held."""
+        """Rechecks all operations that wait for a partition. No lock may be held."""
         for check_and_complete in self._checks:
             check_and_complete(key)
 

@@ -14,12 +14,12 @@ from barnabas.server.purgatory import DelayedOperation
 
 
 class DelayedProduceMetrics:
-    """How many partitions of produce requests were not replicated in time."""
+    """Counts the partitions of produce requests that were not replicated in time."""
 
     def __init__(self, registry: MetricsRegistry) -> None:
         self._group = KafkaMetricsGroup(registry, "kafka.server", "DelayedProduceMetrics")
         self._lock = threading.Lock()
-        """Guards the table below. The lock of the registry is taken inside it."""
+        """Guards `_partitions`. The lock of the registry is taken inside it."""
         self._partitions: dict[TopicIdPartition, Meter] = {}
         self.expired = self._group.new_meter("ExpiresPerSec", "requests")
 
@@ -35,34 +35,34 @@ class DelayedProduceMetrics:
 
 
 class PendingAppend:
-    """An append that is not on all replicas yet, as far as is known."""
+    """An append that the high watermark has not passed yet."""
 
     __slots__ = ("acks_pending", "partition", "required_offset", "result")
 
     def __init__(self, partition: TopicIdPartition, required_offset: int, result: ProduceResult) -> None:
         self.partition = partition
         self.required_offset = required_offset
-        """What the high watermark has to reach."""
+        """The offset that the high watermark has to reach."""
         self.result = result
-        """The answer if all goes well."""
+        """The result on success."""
         self.acks_pending = True
 
 
 class DelayedProduce(DelayedOperation):
-    """A produce request with ``acks=all``, after the leader's part.
+    """A produce request with ``acks=all`` that is done on the leader, and waits for the followers.
 
-    It can be answered when for each of its partitions one of these holds:
+    It completes when for each of its partitions one of these holds:
 
-    A. the partition is not on this broker any more: what is known of it goes into the answer
-    B. this broker does not lead it any more: NOT_LEADER_OR_FOLLOWER
-    C. it does, and
-       1. something else is wrong with it: that goes into the answer, such as NOT_ENOUGH_REPLICAS_AFTER_APPEND
-       2. the high watermark has come to the end of the append: done
+    A. the partition is no longer on this broker: its error goes into the response
+    B. this broker is no longer the leader: NOT_LEADER_OR_FOLLOWER
+    C. this broker is the leader, and
+       1. there is another error, which goes into the response, such as NOT_ENOUGH_REPLICAS_AFTER_APPEND
+       2. the high watermark has reached the end of the append: success
 
-    Until then each partition has REQUEST_TIMED_OUT for an answer, so that at the timeout nothing is left to be done:
-    the records are in the log and may yet get to all replicas, and the producer has to ask again.
+    Until then the result of each partition is REQUEST_TIMED_OUT, so that the timeout needs no further work. The
+    records are then in the log and may still reach all replicas; the producer has to retry.
 
-    The records themselves are not kept: they are in the log.
+    The request does not keep the records: they are in the log.
     """
 
     __slots__ = ("_callback", "_metrics", "_partitions", "_pending", "_results")
@@ -76,7 +76,7 @@ class DelayedProduce(DelayedOperation):
         callback: ProduceCallback,
         metrics: DelayedProduceMetrics,
     ) -> None:
-        """`results` are those of all partitions of the request; the pending ones are put in here."""
+        """`results`: the results of all partitions of the request; this adds those of the pending ones."""
         super().__init__(delay_ms)
         self._pending = pending
         self._results = results

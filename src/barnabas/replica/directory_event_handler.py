@@ -1,4 +1,4 @@
-"""What the controller has to be told about log directories (KIP-858)."""
+"""Reports of log directory assignments and failures to the controller (KIP-858)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from barnabas.replica.fetch_session import TopicIdPartition
 
 
 class DirectoryEventHandler(Protocol):
-    """Who tells the controller."""
+    """Reports events of log directories to the controller."""
 
     def handle_assignment(
         self, partition: TopicIdPartition, directory_id: Uuid, reason: str, callback: Callable[[], object]
     ) -> None:
-        """A replica is in this directory, or is about to be; `callback` is called once the controller has noted it."""
+        """Reports the current or future directory of a replica; calls `callback` once the controller has stored it."""
         ...
 
     def handle_failure(self, directory_id: Uuid) -> None:
-        """A directory has failed."""
+        """Reports that a directory has failed."""
         ...
 
 
 class NoDirectoryEvents:
-    """Nobody wants to know."""
+    """Reports nothing, and calls back at once."""
 
     def handle_assignment(
         self,

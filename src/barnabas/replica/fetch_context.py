@@ -1,14 +1,14 @@
-"""Fetch contexts: what a fetch request asks for, whether it says so itself or its session does.
+"""Fetch contexts: the partitions of a fetch request, from the request itself or from its session.
 
 A handler gets a context from the :class:`~barnabas.replica.fetch_session_manager.FetchManager`, reads its partitions,
-and gives the results back to it. What differs between the four kinds of requests stays in here:
+and passes the results to it. The context hides the differences between the four kinds of requests:
 
 ======================= ===================== ===============================================
 context                 partitions            response
 ======================= ===================== ===============================================
 SessionlessFetchContext those of the request  all of them, no session
 FullFetchContext        those of the request  all of them, and a new session if there is room
-IncrementalFetchContext those of the session  those with news
+IncrementalFetchContext those of the session  those that have changed
 SessionErrorContext     none                  the error alone
 ======================= ===================== ===============================================
 """
@@ -43,53 +43,53 @@ from barnabas.replica.fetch_session_cache import FetchSessionCache
 log = LimitedLogger(logging.getLogger(__name__))
 
 Updates = Mapping[TopicIdPartition, PartitionData]
-"""What was found out, by partition, in the order in which it is to be sent."""
+"""The results by partition, in the order of the response."""
 
 
 class FetchContext(ABC):
-    """The partitions of a fetch request, and the way to its response."""
+    """The partitions of a fetch request; builds its response."""
 
     __slots__ = ()
 
     @abstractmethod
     def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
-        """Every partition to read, in order, with what the reader asks about it.
+        """Returns all partitions to read, in order, with their parameters.
 
-        No lock is held while the caller goes through them. A partition whose topic is None has an id that this broker
-        does not know; its response is UNKNOWN_TOPIC_ID.
+        No lock is held while the caller iterates. A partition whose topic is None has an id that this broker does not
+        know; its result is UNKNOWN_TOPIC_ID.
         """
 
     @abstractmethod
     def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
-        """From where the reader wants it; None if it does not."""
+        """Returns the fetch offset of a partition; None if the request does not have it."""
 
     def may_omit(self, _partition: TopicIdPartition, _high_watermark: int, _log_start_offset: int, /) -> bool:
-        """Whether a partition is left out of the response if it has no more to tell than these two offsets.
+        """Whether the response can omit a partition that has nothing but these two offsets.
 
-        That is: no records, no error, no other replica to read from, no divergence. The caller then creates no struct
-        for it, and most partitions of most fetches are like that.
+        That is: no records, no error, no preferred read replica, no divergence. The caller then creates no struct for
+        it; most partitions of most fetches are like that.
         """
         return False
 
     @abstractmethod
     def get_response_size(self, updates: Updates, version: int) -> int:
-        """The size of the response, for the quota. Changes nothing: it is not sent to a throttled reader."""
+        """Returns the size of the response for the quota, without changing the session: it may not be sent."""
 
     @abstractmethod
     def update_and_generate_response_data(
         self, updates: Updates, node_endpoints: Sequence[NodeEndpoint] = ()
     ) -> FetchResponse:
-        """The response. From here on the session takes it as sent."""
+        """Returns the response. The session considers it sent from here on."""
 
     def get_throttled_response(
         self, throttle_time_ms: int, node_endpoints: Sequence[NodeEndpoint] = ()
     ) -> FetchResponse:
-        """The empty response to a reader that is over its quota; the session does not change."""
+        """Returns the empty response for a throttled reader; the session does not change."""
         return make_response((), throttle_time_ms=throttle_time_ms, node_endpoints=node_endpoints)
 
 
 class SessionErrorContext(FetchContext):
-    """For a request whose session is not what it thinks. What it wanted to read is not known either."""
+    """For a request that does not match its session. Its partitions are unknown."""
 
     __slots__ = ("error",)
 
@@ -115,7 +115,7 @@ class SessionErrorContext(FetchContext):
 
 
 class SessionlessFetchContext(FetchContext):
-    """For a full request that wants no session."""
+    """For a full request without a session."""
 
     __slots__ = ("_fetch_data",)
 
@@ -139,7 +139,7 @@ class SessionlessFetchContext(FetchContext):
 
 
 class FullFetchContext(SessionlessFetchContext):
-    """For a full request that wants a session, which is created with the response, of the partitions in it."""
+    """For a full request that asks for a session: the response creates it, with the partitions of the response."""
 
     __slots__ = ("_cache", "_clock", "_is_follower", "_uses_topic_ids")
 
@@ -166,23 +166,23 @@ class FullFetchContext(SessionlessFetchContext):
         return make_response(updates.items(), session_id, node_endpoints=node_endpoints)
 
     def _told(self, partition: TopicIdPartition, data: PartitionData) -> CachedPartition:
-        """What the session knows of a partition once this is sent: an error with offsets leaves them to be told."""
+        """Returns the session's state of a partition after this response; an error leaves the high watermark unsent."""
         cached = CachedPartition(partition, self._fetch_data[partition])
         cached.maybe_update_response_data(data)
         return cached
 
 
 class IncrementalFetchContext(FetchContext):
-    """For a request that is the next one of its session.
+    """For the next request of a session.
 
-    Between this context and its response lies the wait for data. If the session has gone on in the meantime, with a
-    request that the reader sent again over another connection, nobody waits for this response any more.
+    The request may wait for data before its response. If the session has advanced meanwhile, because the reader sent
+    the request again over another connection, the reader no longer waits for this response.
     """
 
     __slots__ = ("_next_epoch", "_topic_names", "session")
 
     def __init__(self, session: FetchSession, topic_names: TopicNames) -> None:
-        """Made with the session's lock held, when its epoch is that of the next request."""
+        """Must be called with the session's lock held, after its epoch has advanced to that of the next request."""
         self.session = session
         self._topic_names = topic_names
         self._next_epoch = session.epoch
@@ -194,8 +194,8 @@ class IncrementalFetchContext(FetchContext):
         return self.session.get_fetch_offset(partition)
 
     def may_omit(self, partition: TopicIdPartition, high_watermark: int, log_start_offset: int, /) -> bool:
-        # Without the lock. Only another request of the session could change what is read here; it would have moved the
-        # epoch on, and then this request is refused whatever was left out of its answer.
+        # No lock: only another request of the session can change the fields read here. It would have advanced the
+        # epoch, and then this request is refused, whatever its response omits.
         session = self.session
         cached = session.by_key.get((partition[0] if session.uses_topic_ids else partition[1], partition[2]))
         return cached is None or (
@@ -203,7 +203,7 @@ class IncrementalFetchContext(FetchContext):
         )
 
     def _is_current(self) -> bool:
-        """Whether the session still waits for this response. The caller holds its lock."""
+        """Whether this is still the current request of the session. The caller holds the session's lock."""
         if self.session.epoch == self._next_epoch:
             return True
         log.info(
@@ -252,9 +252,9 @@ def make_response(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> FetchResponse:
-    """A response with these partitions in this order.
+    """Returns a response with these partitions in this order.
 
-    The order matters to the reader, so only neighbours of the same topic share an entry: a topic may have several.
+    The order matters to the reader, so only adjacent partitions of a topic share an entry: a topic may have several.
     """
     topics: list[FetchableTopicResponse] = []
     current: object = None
@@ -278,5 +278,5 @@ def make_response(
 
 
 def response_size(partitions: Iterable[tuple[TopicIdPartition, PartitionData]], version: int) -> int:
-    """Bytes of a response with these partitions, with its length prefix. The other fields always have one size."""
+    """Returns the bytes of a response with these partitions and the length prefix. Other fields have a fixed size."""
     return 4 + sum(map(len, make_response(partitions).encode_parts(version)))

@@ -1,27 +1,26 @@
-"""Incremental fetch sessions (KIP-227): what a broker remembers about a reader between two of its requests.
+"""Incremental fetch sessions (KIP-227): the state that a broker keeps of a reader between its requests.
 
-A consumer or a follower of a thousand partitions asks for the same thousand again and again, and nearly all answers
-are "nothing new". A session makes both sides leave that out::
+A consumer or a follower of a thousand partitions fetches the same thousand again and again, and nearly all of them have
+nothing new. With a session, requests and responses omit the unchanged partitions::
 
     reader                                                 broker
     Fetch session 0, epoch 0: t-0 at 5, t-1 at 9, t-2 at 0
                         session 77: all three, as they are
     Fetch session 77, epoch 1: t-0 at 8                    the others have not moved
-                        session 77: t-2                    only t-2 has something to tell
+                        session 77: t-2                    only t-2 has changed
     Fetch session 77, epoch 2: t-2 at 4, forget t-1
                         session 77: nothing
 
-For that the broker keeps, per partition, what the reader asked last (offset, limit, epochs) and what it was told last
-(high watermark and log start). A partition is in the answer if that has changed, if there are records, or if there is
-something wrong with it.
+For each partition the broker keeps the reader's last request (offset, limit, epochs) and the offsets in its last
+response (high watermark and log start offset). A partition is in the response if these offsets have changed, if there
+are records, or if it has an error.
 
-The epoch counts the requests of a session. One that does not carry the expected number is a duplicate or comes from a
-reader that has lost an answer; either way the two sides may disagree about the state, so it is refused and the reader
-starts again with a full request. Nothing is ever repaired.
+The epoch counts the requests of a session. A request with another epoch than expected is a duplicate, or comes from a
+reader that has lost a response. The two sides may then disagree about the state, so the request is refused and the
+reader starts again with a full request. A session is never repaired.
 
-Partitions are listed in an order that is kept from request to request, and one that has returned records moves to the
-end. An answer is filled in that order until it is full, so without this the busy partition at the front would starve
-the rest.
+The order of the partitions is kept from request to request, and a partition that has returned records moves to the end.
+A response is filled in that order until it is full; otherwise a busy partition at the front would starve the rest.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from barnabas.common.identifiers import Uuid
 from barnabas.protocol.messages.fetch import FetchPartition, FetchTopic, PartitionData
 
 INVALID_SESSION_ID: Final = 0
-"""In a request: there is no session yet. In an answer: none was made."""
+"""In a request: there is no session yet. In a response: no session was created."""
 INITIAL_EPOCH: Final = 0
 """A full request that asks for a session."""
 FINAL_EPOCH: Final = -1
-"""A full request that wants no session, and closes the one it names."""
+"""A full request that closes its session and asks for no other."""
 MAX_EPOCH: Final = 2**31 - 1
 INVALID_OFFSET: Final = -1
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the request after this one: 1 after the largest, as 0 has a meaning; there is none after the final.
+    """Returns the epoch of the next request: 1 after the largest, as 0 is special; the final epoch stays final.
 
     >>> next_epoch(INITIAL_EPOCH), next_epoch(MAX_EPOCH), next_epoch(FINAL_EPOCH)
     (1, 1, -1)
@@ -55,14 +54,14 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchMetadata(NamedTuple):
-    """The session that a request belongs to, and which of its requests it is."""
+    """The session id and the session epoch of a request."""
 
     session_id: int
     epoch: int
 
     @property
     def is_full(self) -> bool:
-        """Whether the request lists all its partitions, instead of what has changed."""
+        """Whether the request lists all its partitions, instead of changes only."""
         return self.epoch in {INITIAL_EPOCH, FINAL_EPOCH}
 
     def next_incremental(self) -> FetchMetadata:
@@ -83,16 +82,16 @@ class FetchMetadata(NamedTuple):
 
 
 INITIAL: Final = FetchMetadata(INVALID_SESSION_ID, INITIAL_EPOCH)
-"""What the first request of a reader carries."""
+"""The metadata of a reader's first request."""
 LEGACY: Final = FetchMetadata(INVALID_SESSION_ID, FINAL_EPOCH)
-"""What a request stands for that is too old to know of sessions."""
+"""The metadata of a request whose version is too old for sessions."""
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by the id of its topic, by the topic's name, or by both.
+    """A partition, identified by topic id, topic name, or both.
 
-    Requests before v13 have the name alone, and the id is zero. Later ones have the id alone, and the name is looked
-    up; it is None while this broker does not know the id.
+    Requests before v13 have only the name, and the id is zero. Later requests have only the id, and the broker looks
+    up the name, which is None while the broker does not know the id.
     """
 
     topic_id: Uuid
@@ -104,16 +103,16 @@ class TopicIdPartition(NamedTuple):
 
 
 FetchData = Mapping[TopicIdPartition, FetchPartition]
-"""What a request asks, by partition, in its order."""
+"""The partitions of a request, in its order, with their parameters."""
 TopicNames = Mapping[Uuid, str]
 _Key = tuple[Uuid | str | None, int]
 
 
 class CachedPartition:
-    """A partition of a session: what was last asked about it, and what was last said.
+    """A partition of a session: its parameters in the last request, and its offsets in the last response.
 
-    A broker may have millions of these. ``request`` is the struct that the request was decoded into, and is replaced
-    as a whole, never changed: a fetch that waits in the purgatory goes on with the one it started with.
+    A broker may have millions of these. ``request`` is the struct decoded from the request. It is replaced as a whole,
+    never changed: a fetch that waits in the purgatory continues with the struct that it started with.
     """
 
     __slots__ = ("high_watermark", "log_start_offset", "partition", "request")
@@ -129,10 +128,10 @@ class CachedPartition:
         self.request = request
         self.high_watermark = high_watermark
         self.log_start_offset = log_start_offset
-        """Of the log here. The reader's own is in ``request``."""
+        """The log start offset of this broker. The reader's own is in ``request``."""
 
     def maybe_update_response_data(self, data: PartitionData, update: bool = True) -> bool:
-        """Whether the reader has to be told; and with ``update``, that it is now."""
+        """Returns whether the response must contain the partition; with ``update``, remembers the offsets as sent."""
         must_respond = bool(data.records)
         if data.high_watermark != self.high_watermark:
             must_respond = True
@@ -145,7 +144,7 @@ class CachedPartition:
         if data.error_code:
             must_respond = True
             if update:
-                # No partition has this watermark, so the first answer after the error is news, whatever it says.
+                # No partition has this high watermark, so the first response after the error contains the partition.
                 self.high_watermark = INVALID_OFFSET
         return (
             must_respond
@@ -161,7 +160,7 @@ class CachedPartition:
 
 
 class SessionChange(NamedTuple):
-    """How many partitions a request has added to its session, altered, and taken out."""
+    """How many partitions a request has added to its session, updated and removed."""
 
     added: int
     updated: int
@@ -169,15 +168,14 @@ class SessionChange(NamedTuple):
 
 
 class FetchSession:
-    """One reader's partitions, and the epoch that its next request must carry.
+    """The partitions of one reader, and the epoch that its next request must carry.
 
-    A session belongs to the kind of request that made it: with topic ids (v13 and later) or with names. In the first
-    kind the id says which partition it is, and the name may be missing: a reader can hear of a new topic before this
-    broker does. Such a partition stays in the session and is answered with UNKNOWN_TOPIC_ID until the name turns up.
+    The request that creates a session decides whether it uses topic ids (v13 and later) or names. With ids, the name
+    may be missing: a reader can learn of a new topic before this broker does. Such a partition stays in the session,
+    and its result is UNKNOWN_TOPIC_ID until the name is known.
 
-    Two locks guard it. ``lock`` is for the partitions, what is remembered of them, and ``epoch``. What the cache needs
-    for its bookkeeping, ``last_used_ms`` and ``cached_size``, is under the lock of the cache shard instead. Who wants
-    both takes the shard's first.
+    Two locks guard a session. ``lock`` guards the partitions, their state, and ``epoch``. The lock of the cache shard
+    guards the fields of the cache, ``last_used_ms`` and ``cached_size``. Lock order: the shard's lock, then ``lock``.
     """
 
     __slots__ = (
@@ -204,19 +202,19 @@ class FetchSession:
     ) -> None:
         self.id = session_id
         self.privileged = privileged
-        """Whether it is a follower's."""
+        """Whether the reader is a follower."""
         self.uses_topic_ids = uses_topic_ids
         self.creation_ms = creation_ms
         self.last_used_ms = creation_ms
         self.cached_size = 0
-        """Its number of partitions when the cache last looked."""
+        """The number of partitions that the cache has last accounted for."""
         self.lock = threading.RLock()
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.by_key: dict[_Key, CachedPartition] = {}
         self._unresolved: dict[_Key, CachedPartition] = {}
-        """Those whose topic has no name yet."""
+        """The partitions whose topic name is not known yet."""
         self._listing: tuple[tuple[TopicIdPartition, FetchPartition], ...] | None = None
-        """All partitions as :meth:`partitions` shows them, until something about them changes."""
+        """The cached result of :meth:`partitions`; None after a change."""
         for cached in partitions:
             self._add(self._key(cached.partition), cached)
 
@@ -233,11 +231,11 @@ class FetchSession:
 
     @property
     def metadata(self) -> FetchMetadata:
-        """What the next request must carry."""
+        """The session id and epoch that the next request must carry."""
         return FetchMetadata(self.id, self.epoch)
 
     def find(self, partition: TopicIdPartition) -> CachedPartition | None:
-        """The partition in this session. Who changes it holds ``lock`` from here on."""
+        """Returns the partition in this session. To change it, the caller must hold ``lock`` from here on."""
         return self.by_key.get((partition[0] if self.uses_topic_ids else partition[1], partition[2]))
 
     def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
@@ -246,7 +244,7 @@ class FetchSession:
             return None if cached is None else cached.request.fetch_offset
 
     def update(self, fetch_data: FetchData, forgotten: Iterable[TopicIdPartition]) -> SessionChange:
-        """Takes in what a request says: new partitions go to the end, known ones stay where they are."""
+        """Applies a request: new partitions go to the end, known ones keep their place."""
         added = updated = removed = 0
         with self.lock:
             for partition, request in fetch_data.items():
@@ -268,10 +266,10 @@ class FetchSession:
         return SessionChange(added, updated, removed)
 
     def renew(self, topics: Iterable[FetchTopic]) -> bool:
-        """As :meth:`update` for a request that lists nothing new; false, and nothing has changed, for any other.
+        """Fast path of :meth:`update` for a request without new partitions; False, without changes, for any other.
 
-        It takes what was decoded as it is: to find a partition that is known nothing has to be made, or looked up,
-        beside its key. The caller holds ``lock``.
+        It uses the decoded structs as they are: finding a known partition takes nothing but its key. The caller holds
+        ``lock``.
         """
         by_key = self.by_key
         uses_topic_ids = self.uses_topic_ids
@@ -284,18 +282,18 @@ class FetchSession:
                     return False
                 renewed.append((cached, request))
         for cached, request in renewed:
-            # Whatever else the client has put in is not to be kept.
+            # Do not keep unknown fields that the client has sent.
             request.unknown_tagged_fields = None
             cached.request = request
         if renewed:
             self._listing = None
-        return bool(by_key)  # one without partitions ends
+        return bool(by_key)  # False for an empty session: the manager closes it
 
     def partitions(self, topic_names: TopicNames) -> tuple[tuple[TopicIdPartition, FetchPartition], ...]:
-        """All partitions in their order, each with what the reader asks.
+        """Returns all partitions in their order, each with its parameters.
 
-        This is a snapshot: it is made again only after something has changed, so an idle session costs nothing here,
-        however many partitions it has.
+        The result is a snapshot, rebuilt only after a change, so an idle session costs nothing here, however many
+        partitions it has.
         """
         with self.lock:
             if self._unresolved:
@@ -315,9 +313,9 @@ class FetchSession:
     def update_responses(
         self, updates: Mapping[TopicIdPartition, PartitionData], news: list[tuple[TopicIdPartition, PartitionData]]
     ) -> None:
-        """Adds to `news` what the reader has to be told, and remembers that it is. The caller holds ``lock``.
+        """Adds the changed partitions to `news`, and remembers their offsets as sent. The caller holds ``lock``.
 
-        A partition with records has had its turn, and goes to the end of the order.
+        A partition with records moves to the end of the order.
         """
         by_key = self.by_key
         uses_topic_ids = self.uses_topic_ids

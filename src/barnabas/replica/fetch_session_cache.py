@@ -1,19 +1,19 @@
-"""The cache of fetch sessions: how many there may be, and which has to go.
+"""The cache of fetch sessions: limits and eviction.
 
-A session costs memory for as long as its reader may come back, and readers do not say when they will not. So there is
-room for so many (``max.incremental.fetch.session.cache.slots``), and for so many partitions in all of them. A newcomer
-that finds the cache full gets a session only if it can take the place of another. Otherwise it is told "no session" and
-sends full requests from then on: slower, never wrong.
+A session costs memory for as long as its reader may come back, and readers do not announce that they leave. So the
+cache limits the number of sessions (``max.incremental.fetch.session.cache.slots``), and the number of partitions in
+all of them. If the cache is full, a new session must evict another one. Otherwise the reader gets session id 0, and
+continues to send full requests: slower, never wrong.
 
-A newcomer may evict
+A new session may evict
 
-1. a session that nobody has used for two minutes; failing that,
-2. if it is a follower: the smallest session of a consumer, or
-3. the smallest session of its own kind, if that is smaller than itself and has been in use for two minutes.
+1. a session that has not been used for two minutes; failing that,
+2. if the reader is a follower: the smallest session of a consumer, or
+3. the smallest session of its own kind, if that is smaller than the new one and has been in use for two minutes.
 
-So followers, of which there are few and on which the high watermark depends, come before consumers, and large sessions,
-which save most, before small ones. The two minutes in the third rule keep two groups of readers of similar size from
-throwing each other out at every request.
+So followers take precedence over consumers: they are few, and the high watermark depends on them. Large sessions take
+precedence over small ones: they save more. The two minutes in the third rule keep two groups of readers of similar size
+from evicting each other at every request.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ DEFAULT_SLOTS: Final = 1_000
 MIN_EVICTION_MS: Final = 120_000
 SHARDS: Final = 8
 MAX_PARTITIONS: Final = 128_000
-"""How many partitions the sessions of a cache may have in all. Kafka bounds the number of sessions only, and a session
-of any size is kept, at half a kilobyte for each partition, for as long as nobody needs its slot."""
+"""The limit on the partitions of all sessions of a cache. Kafka limits only the number of sessions, and keeps a session
+of any size, at half a kilobyte for each partition, until its slot is needed."""
 _MAX_ID: Final = 2**31 - 1
 
 
 class _EvictionRank(NamedTuple):
-    """How much a session is worth: the lowest goes first. The id only settles ties."""
+    """The eviction order of sessions: the lowest is evicted first. The id only breaks ties."""
 
     privileged: bool
     size: int
@@ -51,12 +51,12 @@ class _EvictionRank(NamedTuple):
 class FetchSessionCacheShard:
     """A part of the cache: the sessions with ids in one range.
 
-    ``lock`` guards everything in it, and ``last_used_ms`` and ``cached_size`` of its sessions. The lock of a session
-    may be taken while this one is held, never the other way round.
+    ``lock`` guards all fields, and ``last_used_ms`` and ``cached_size`` of the sessions. The lock of a session may be
+    taken while this one is held, never the other way round.
 
-    Times are steady milliseconds that never go back, so the order in which sessions were last used is the order of a
-    linked dict. Which one to evict is found by looking at all of them: that is a hundred or so, and happens only when
-    the cache is full, whereas sorted trees would have to be kept up to date on every fetch.
+    Times are monotonic milliseconds, so an ordered dict keeps the sessions in the order of their last use. An eviction
+    scans all sessions: about a hundred, and only when the cache is full. Sorted trees would have to be updated on every
+    fetch.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class FetchSessionCacheShard:
         self.lock = threading.RLock()
         self._max_entries = max_entries
         self.max_partitions = max_partitions
-        """How many partitions all sessions together may have."""
+        """The limit on the partitions of all sessions together."""
         self._eviction_ms = eviction_ms
         self._ids = range(max(1, number * id_range), (number + 1) * id_range)
-        # A reader proves by the id that it is the session's: an id that can be guessed would be a hole.
+        # The id authenticates the reader of a session: ids that can be guessed would be a security hole.
         self._random = randomness or random.SystemRandom()
         self._evictions = evictions
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        """The one that was not used for the longest time comes first."""
+        """The least recently used session comes first."""
         self._total_partitions = 0
 
     def __len__(self) -> int:
@@ -100,7 +100,7 @@ class FetchSessionCacheShard:
             return self._sessions.get(session_id)
 
     def new_session_id(self) -> int:
-        """A number that is in this shard's range and not in use."""
+        """Returns an unused id in the range of this shard."""
         with self.lock:
             while True:
                 session_id = self._ids[self._random.randrange(len(self._ids))]
@@ -115,10 +115,9 @@ class FetchSessionCacheShard:
         size: int,
         partitions: Callable[[], Iterable[CachedPartition]],
     ) -> int:
-        """Makes a session if there is, or can be made, room for one of this size; the id of it, or none's.
+        """Creates a session if there is room for one of this size, or eviction makes room; returns its id, or 0.
 
-        The partitions are asked for only then: to make thousands of objects just to be turned away is what a full
-        cache can least afford.
+        `partitions` is called only then: a full cache can least afford to create thousands of objects in vain.
         """
         with self.lock:
             if (
@@ -164,7 +163,7 @@ class FetchSessionCacheShard:
             self._evictions.mark()
 
     def remove(self, session_id: int) -> FetchSession | None:
-        """Takes a session out; a request that is under way with it still gets its answer."""
+        """Removes a session; a request of it that is under way still gets its response."""
         with self.lock:
             session = self._sessions.pop(session_id, None)
             if session is not None:
@@ -172,7 +171,7 @@ class FetchSessionCacheShard:
             return session
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """The session is in use, and may have got another size."""
+        """Records that a session was used, and its current size."""
         with self.lock:
             size = len(session.by_key)
             self._sessions.move_to_end(session.id)
@@ -185,10 +184,10 @@ class FetchSessionCacheShard:
 
 
 class FetchSessionCache:
-    """All shards. A session's id says which one it is in; new ones are handed out to the shards in turn.
+    """All shards. The id of a session determines its shard; new sessions go to the shards in turn.
 
-    Only the shards have locks, so readers get in each other's way only if they meet in one. The price is that a
-    newcomer looks for room in one shard alone.
+    Each shard has its own lock, so only readers in the same shard contend. In exchange, a new session looks for room in
+    one shard only.
     """
 
     def __init__(
@@ -227,7 +226,7 @@ class FetchSessionCache:
         self._turn = 0
 
     def shard_of(self, session_id: int) -> FetchSessionCacheShard | None:
-        """Where a session is if it is anywhere. The number comes from a client, which may send any."""
+        """Returns the shard of a session id, None if the id is out of range: clients may send any number."""
         if session_id <= 0:
             return None
         number = session_id // self._id_range

@@ -1,4 +1,4 @@
-"""The fetch manager: finds out what a fetch request means."""
+"""The fetch manager: finds or creates the session of a fetch request, and its context."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ log = logging.getLogger(__name__)
 
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _FULL_EPOCHS: Final = frozenset({INITIAL_EPOCH, FINAL_EPOCH})
-_NO_ERROR: Final = Errors.NONE  # to look a member of an enumeration up takes as long as a call
+_NO_ERROR: Final = Errors.NONE  # looking up an enum member costs as much as a call
 _new_tuple = tuple.__new__
 """Creates a named tuple without calling its class, which takes several times as long."""
 
 
 def replica_id(request: FetchRequest, version: int) -> int:
-    """Which broker asks; negative for a consumer. From v15 on it is in ``replica_state``, which consumers leave out."""
+    """Returns the follower's broker id, negative for a consumer. Since v15 consumers omit ``replica_state``."""
     if version < 15:
         return request.replica_id
     return -1 if request.replica_state is None else request.replica_state.replica_id
 
 
 def fetch_data(request: FetchRequest, version: int, topic_names: TopicNames) -> dict[TopicIdPartition, FetchPartition]:
-    """The partitions that a request lists."""
+    """Returns the partitions that a request lists."""
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     found: dict[TopicIdPartition, FetchPartition] = {}
     for topic in request.topics:
         topic_id = topic.topic_id
         name = topic_names.get(topic_id) if by_id else topic.topic
         for partition in topic.partitions:
-            # A session keeps this struct, so it must not keep with it whatever else the client has put in.
+            # A session keeps this struct: do not keep unknown fields that the client has sent.
             partition.unknown_tagged_fields = None
             found[_new_tuple(TopicIdPartition, (topic_id, name, partition.partition))] = partition
     return found
 
 
 def forgotten_partitions(request: FetchRequest, version: int, topic_names: TopicNames) -> list[TopicIdPartition]:
-    """The partitions that a request takes out of its session."""
+    """Returns the partitions that a request removes from its session."""
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     return [
         TopicIdPartition(topic.topic_id, topic_names.get(topic.topic_id) if by_id else topic.topic, index)
@@ -70,10 +70,10 @@ def forgotten_partitions(request: FetchRequest, version: int, topic_names: Topic
 
 
 class FetchManager:
-    """Makes the context of each fetch request, and with it moves the session on.
+    """Creates the context of each fetch request, and advances the session.
 
     Locks are taken in this order: the cache shard, then the session. Both are held from finding the session until its
-    epoch is the next one, so of two requests with the same epoch one is served and the other refused.
+    epoch has advanced, so of two requests with the same epoch one is served and the other refused.
     """
 
     __slots__ = ("_cache", "_clock")
@@ -83,7 +83,7 @@ class FetchManager:
         self._cache = cache
 
     def session_size(self, session_id: int) -> int:
-        """How many partitions a session has; 0 if there is no such session."""
+        """Returns the number of partitions of a session; 0 if there is no such session."""
         shard = self._cache.shard_of(session_id)
         if shard is None:
             return 0
@@ -92,7 +92,7 @@ class FetchManager:
             return 0 if session is None else len(session)
 
     def context_of(self, request: FetchRequest, version: int, topic_names: TopicNames) -> FetchContext:
-        """The context of a request as it came off the wire."""
+        """Returns the context of a decoded request."""
         session_epoch = request.session_epoch
         metadata = _new_tuple(FetchMetadata, (request.session_id, session_epoch))
         is_full = session_epoch in _FULL_EPOCHS
@@ -112,8 +112,10 @@ class FetchManager:
     def _next_context(
         self, topics: Iterable[FetchTopic], version: int, metadata: FetchMetadata, topic_names: TopicNames
     ) -> FetchContext | None:
-        """As :meth:`new_context` for a request that is the next one of its session and has no partition that is not in
-        there: nearly all are. None, and nothing has changed, for any other."""
+        """Fast path of :meth:`new_context` for the next request of a session, without new partitions.
+
+        Nearly all requests are like that. Returns None, without changes, for any other.
+        """
         shard = self._cache.shard_of(metadata[0])
         if shard is None:
             return None
@@ -140,7 +142,7 @@ class FetchManager:
         session_id, epoch = metadata
         if epoch not in _FULL_EPOCHS:
             return self._incremental(version, metadata, fetch_data, forgotten, topic_names)
-        # A full request closes the session it names: what it lists is all that the reader wants from now on.
+        # A full request closes the session that it names: it lists all partitions that the reader wants from now on.
         if session_id != INVALID_SESSION_ID:
             removed = self._cache.remove(session_id)
             if removed is not None:
@@ -189,7 +191,7 @@ class FetchManager:
 
 
 def _mismatch(session: FetchSession, version: int, metadata: FetchMetadata) -> Errors:
-    """Whether a request may be the next one of its session."""
+    """Returns the error if a request cannot be the next one of its session, otherwise NONE."""
     if session.epoch != metadata[1]:
         return Errors.INVALID_FETCH_SESSION_EPOCH
     if session.uses_topic_ids != (version >= FIRST_VERSION_WITH_TOPIC_IDS):

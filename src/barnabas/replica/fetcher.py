@@ -2,7 +2,7 @@
 
 ::
 
-    AbstractFetcherManager        gives each partition to one of its threads, starts and ends them
+    AbstractFetcherManager        assigns each partition to one of its threads, starts and stops them
       AbstractFetcherThread       the loop; owns the fetch state of its partitions
         LeaderEndPoint            where the records come from: this broker's own log, or another broker
 
@@ -47,7 +47,7 @@ class FetchPosition(NamedTuple):
 
 
 class FetchedData(NamedTuple):
-    """What the leader has for one partition: records, or where the logs diverge, or an error."""
+    """The leader's data for one partition: records, or where the logs diverge, or an error."""
 
     records: FileRegion | bytes = b""
     high_watermark: int = 0
@@ -84,7 +84,7 @@ F = TypeVar("F", bound=PartitionFetch)
 
 
 class AbstractFetcherThread(ShutdownableThread, Generic[F]):
-    """Fetches for its partitions in turns. A subclass says which log is written and what is done at its end."""
+    """Fetches for its partitions in turn. A subclass defines the log that is written, and `on_caught_up`."""
 
     is_future: ClassVar[bool] = False
     """Whether the copy is the future log of a partition instead of its current log."""
@@ -109,9 +109,9 @@ class AbstractFetcherThread(ShutdownableThread, Generic[F]):
         self._busy: TopicPartition | None = None
         """The partition whose data is being processed."""
         self._woken = False
-        """Whether something has come to do since the last wait."""
+        """Whether there is new work since the last wait."""
 
-    # What a subclass adds
+    # For subclasses
 
     @abc.abstractmethod
     def new_fetch(self, partition: Partition) -> F: ...
@@ -121,7 +121,7 @@ class AbstractFetcherThread(ShutdownableThread, Generic[F]):
         return False
 
     def on_removed(self, fetch: F) -> None:
-        """Called when the manager takes a partition away."""
+        """Called when the manager removes a partition."""
 
     # Called by the manager
 
@@ -181,7 +181,7 @@ class AbstractFetcherThread(ShutdownableThread, Generic[F]):
                 self._woken = False
 
     def _ready(self) -> dict[TopicPartition, tuple[F, FetchPosition]]:
-        """Returns the partitions to fetch for now, in turn: not those that back off, are throttled, or have no log."""
+        """Returns the partitions to fetch for now, without those that back off, are throttled, or have no log."""
         now_ms = self._clock.hi_res_milliseconds()
         with self._changed:
             fetches = [fetch for fetch in self._fetches.values() if fetch.not_before_ms <= now_ms]
@@ -219,7 +219,7 @@ class AbstractFetcherThread(ShutdownableThread, Generic[F]):
         return False
 
     def _process(self, fetch: F, data: FetchedData) -> bool:
-        """Truncates, or appends a portion; returns whether there is more to do at once."""
+        """Truncates, or appends the fetched records; returns whether there is more to do at once."""
         partition, is_future = fetch.partition, self.is_future
         if isinstance(data.error, OffsetOutOfRangeError):
             # The leader has deleted the records there, by retention or by DeleteRecords.
@@ -255,11 +255,11 @@ class AbstractFetcherThread(ShutdownableThread, Generic[F]):
 
 
 class AbstractFetcherManager(abc.ABC):
-    """Starts a fetcher thread with its first partition, and ends it when it has been idle."""
+    """Starts a fetcher thread with its first partition, and stops it when it is idle."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        """Guards the fields below. The lock of a thread is taken inside it; threads are not waited for inside it."""
+        """Guards the fields below. The lock of a thread is taken inside it. Not held while awaiting a thread's end."""
         self._threads: dict[Hashable, AbstractFetcherThread[Any]] = {}
         self._is_shut_down = False
 
@@ -271,7 +271,7 @@ class AbstractFetcherManager(abc.ABC):
     def create_fetcher_thread(self, fetcher_id: Hashable) -> AbstractFetcherThread[Any]: ...
 
     def add_partition(self, partition: Partition) -> None:
-        """Starts to fetch for a partition; does nothing if that goes on already."""
+        """Starts to fetch for a partition; does nothing if it is being fetched already."""
         fetcher_id = self.fetcher_id(partition)
         with self._lock:
             if self._is_shut_down:
@@ -317,7 +317,7 @@ class AbstractFetcherManager(abc.ABC):
 
 
 def diverging_epoch(leader: UnifiedLog, position: FetchPosition) -> EpochEndOffset | None:
-    """Returns where a copy has to be truncated to because the leader's log does not have the same records."""
+    """Returns the epoch and end offset to truncate a copy to, if the leader's log does not have the same records."""
     offset, epoch = position
     end = None if epoch is None else leader.end_offset_for_epoch(epoch)
     if epoch is not None and end is not None and (end.leader_epoch < epoch or end.end_offset < offset):

@@ -1,4 +1,4 @@
-"""Which partitions this broker has, and in what condition."""
+"""The partitions of this broker, online and offline."""
 
 from __future__ import annotations
 
@@ -23,53 +23,53 @@ class OfflinePartition(NamedTuple):
 
     topic_partition: TopicPartition
     topic_id: Uuid | None
-    """None if it was not known on this broker before."""
+    """None if this broker did not know the partition before."""
 
 
 class HostedPartitions:
-    """The partitions of a broker. Each is in one of three conditions:
+    """The partitions of a broker. Each is in one of three states:
 
     ========  ================================================================  ==============================
-    online    it has a log here                                                 `Partition`
+    online    its log is on this broker                                         `Partition`
     offline   its log is in a directory that has failed                         KAFKA_STORAGE_ERROR
-    none      the metadata have it on other brokers, or do not have it at all   NOT_LEADER_OR_FOLLOWER,
+    none      the metadata has it on other brokers, or does not have it         NOT_LEADER_OR_FOLLOWER,
                                                                                 UNKNOWN_TOPIC_OR_PARTITION
     ========  ================================================================  ==============================
 
-    Looking one up takes no lock, and any tuple of topic and number will do: a `TopicPartition` need not be made for it.
+    Lookups take no lock, and accept any tuple of topic and number: they need no `TopicPartition`.
     """
 
     def __init__(self, metadata_cache: MetadataCache) -> None:
         self._metadata_cache = metadata_cache
         self.state_change_lock = threading.RLock()
-        """Guards changes of which partitions there are, and lets one change of roles after the other be made: held by
-        whoever applies metadata, takes a log directory offline or moves logs. The lock of a partition is taken inside
-        it. No request that reads or writes records takes it."""
+        """Guards changes of the tables, and serializes changes of roles. Held while metadata is applied, a log
+        directory is taken offline, or logs are moved. The lock of a partition is taken inside it. Requests that read
+        or write records do not take it."""
         self.online: dict[tuple[str, int], Partition] = {}
-        """To be read by anybody, and changed here."""
+        """Other modules may read it; only this class changes it."""
         self._offline: dict[tuple[str, int], OfflinePartition] = {}
 
-    # Looking up
+    # Lookups
 
     def get_partition_or_error(self, partition: tuple[str, int]) -> Partition | Errors:
-        """The partition, or why there is none."""
+        """Returns the partition if it is online, otherwise the error."""
         found = self.online.get(partition)
         return self.error_for(partition) if found is None else found
 
     def get_partition_or_exception(self, partition: tuple[str, int]) -> Partition:
-        """The partition; the exception that goes with the error if there is none."""
+        """Returns the partition if it is online, otherwise raises the exception of the error."""
         found = self.online.get(partition)
         if found is None:
             raise self.exception_for(partition)
         return found
 
     def error_for(self, partition: tuple[str, int]) -> Errors:
-        """Why there is no such partition online."""
+        """Returns the error for a partition that is not online."""
         if partition in self._offline:
             return Errors.KAFKA_STORAGE_ERROR
         topic, number = partition
         if self._metadata_cache.contains(topic, number):
-            # It exists, but not here, or not any more: the client's metadata are old.
+            # It exists, but not, or no longer, on this broker: the client's metadata is outdated.
             return Errors.NOT_LEADER_OR_FOLLOWER
         return Errors.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -85,7 +85,7 @@ class HostedPartitions:
     def offline(self, partition: tuple[str, int]) -> OfflinePartition | None:
         return self._offline.get(partition)
 
-    # All of them
+    # All partitions
 
     def online_partitions(self) -> list[Partition]:
         return list(self.online.copy().values())
@@ -111,13 +111,13 @@ class HostedPartitions:
         self.online[partition.topic_partition] = partition
 
     def remove(self, partition: TopicPartition) -> Partition | None:
-        """Forgets a partition, whatever its condition; returns it if it was online."""
+        """Removes a partition, online or offline; returns it if it was online."""
         self._offline.pop(partition, None)
         return self.online.pop(partition, None)
 
     def mark_offline(self, partition: TopicPartition, topic_id: Uuid | None = None) -> None:
         found = self.online.get(partition)
-        # First into the one table, then out of the other: a partition that goes offline is at no time unknown.
+        # Add to one table before removing from the other: otherwise the partition would be unknown in between.
         self._offline[partition] = OfflinePartition(partition, topic_id if found is None else found.topic_id)
         if found is not None:
             del self.online[partition]

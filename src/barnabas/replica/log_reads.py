@@ -46,7 +46,7 @@ _EXPECTED: Final = (
     InconsistentTopicIdError,
     OffsetOutOfRangeError,
 )
-"""Errors that any fetch can meet, and that are no failures of the broker."""
+"""Errors that any fetch can cause, and that do not count as failures of the broker."""
 
 
 class LogReads:
@@ -81,8 +81,8 @@ class LogReads:
     ) -> tuple[list[tuple[TopicIdPartition, FetchPartitionData]], int, bool]:
         """Reads each partition. An error of one partition is its result, and is not raised.
 
-        Returns the results, how many bytes of records they have, and whether there is one that must not wait: an
-        error, a divergence, another replica to read from.
+        Returns the results, their total bytes of records, and whether one of them is urgent: an error, a divergence, a
+        preferred read replica.
 
         `from_purgatory`: the fetch has waited; it was counted, and the follower's state updated, when it arrived.
         """
@@ -151,15 +151,15 @@ class LogReads:
         return results, readable, is_urgent
 
     def _count_requests(self, topic: str | None, count: int) -> None:
-        """Counts a fetch of so many partitions of a topic."""
+        """Counts a fetch of `count` partitions of a topic."""
         self._stats.topic_stats(topic or "").record_fetch_request(self._clock.nanoseconds(), count)
 
-    # Another replica
+    # Preferred read replica
 
     def _sent_elsewhere(
         self, params: FetchParams, partition: Partition, request: FetchPartition
     ) -> FetchPartitionData | None:
-        """The result of a leader for a consumer that does better with another replica (KIP-392)."""
+        """Returns the leader's result for a consumer that should read from another replica (KIP-392)."""
         client = params.client_metadata
         if client is None or not partition.is_leader:
             return None
@@ -187,7 +187,7 @@ class LogReads:
         views = [leader]
         for replica in partition.remote_replicas:
             state = replica.state
-            # One that is not in sync may lag more and more, and the consumer with it.
+            # A replica outside the ISR may lag more and more, and so would the consumer.
             if (
                 replica.broker_id in partition.in_sync_replica_ids
                 and state.log_start_offset <= fetch_offset <= state.log_end_offset

@@ -1,4 +1,4 @@
-"""A partition that this broker has a replica of."""
+"""A partition of which this broker has a replica."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ class Partition(PartitionLog):
                               |  make_follower
                               +-------------+
 
-    The metadata log says which. `make_leader` opens the log if need be, begins the new leader epoch in it, and starts
-    to keep book of the followers; `make_follower` stops that, and leaves the copying to the fetchers. What is older
-    than what the partition knows already is ignored: an answer of the controller may have come before the metadata
-    did.
+    The metadata log decides the role. `make_leader` opens the log if necessary, begins the new leader epoch in it, and
+    starts to track the followers. `make_follower` stops tracking them; the fetchers copy the records. A registration
+    with an older partition epoch is ignored: a response of the controller may arrive before the metadata does.
 
-    What an append or a read means is told in `PartitionLog`; who is in sync, in `PartitionIsr`.
+    `PartitionLog` implements appends and reads, `PartitionIsr` the ISR and the high watermark.
     """
 
     __slots__ = ("_listeners",)
@@ -58,9 +57,9 @@ class Partition(PartitionLog):
     # Roles
 
     def make_leader(self, registration: PartitionRegistration, *, is_new: bool) -> bool:
-        """This broker leads; whether it did not before. `KafkaStorageError` if the log cannot be had.
+        """Makes this broker the leader; True if it was not the leader before.
 
-        `is_new`: nothing was known of the partition on this broker a moment ago.
+        `is_new`: the partition was just created on this broker. Raises `KafkaStorageError` if the log cannot be opened.
         """
         with self._lock:
             if registration.partition_epoch < self._partition_epoch:
@@ -74,7 +73,7 @@ class Partition(PartitionLog):
             others = [broker_id for broker_id in registration.replicas if broker_id != self._context.broker_id]
             self.followers = {broker_id: self.followers.get(broker_id) or Replica(broker_id) for broker_id in others}
             self._update_assignment(registration)
-            # Whatever is to be done after an unclean election, it is done: the log is taken as it is.
+            # Recovery after an unclean election takes no further work: the log is used as it is.
             self.state = CommittedPartitionState(isr, _RECOVERED)
             log = self._open_log(registration, is_new)
             role = before
@@ -99,27 +98,27 @@ class Partition(PartitionLog):
             self.role = role._replace(log=log, is_leader=True, leader_id=self._context.broker_id)
             if self.followers:
                 self._begin_epoch_in_log(log)
-            # The ISR may be smaller than it was.
+            # A smaller ISR can move the high watermark.
             hw_moved = self._maybe_increment_leader_hw(log, now_ms)
         if hw_moved:
             self._context.waiting.check_and_complete_all(self.topic_partition)
         return is_new_leader
 
     def _begin_epoch_in_log(self, log: UnifiedLog) -> None:
-        """Puts the leader's epoch into the list of epochs before the first record of it. The lock must be held.
+        """Adds the leader epoch to the epoch cache before its first record. The lock must be held.
 
-        A follower may have records of later epochs than any that this leader has, and asks where those end. Without
-        followers nobody does, and the epoch gets there with the first record. That saves a broker that starts with
-        thousands of partitions, of which most are idle, as many writes to disk that have to be waited for.
+        A follower may have records of later epochs than any in this log, and asks where those epochs end. Without
+        followers the first record adds the epoch. That saves a broker that starts with thousands of mostly idle
+        partitions thousands of synchronous writes to disk.
         """
         role = self.role
         if log.latest_epoch != role.leader_epoch and role.leader_epoch_start_offset is not None:
             log.maybe_assign_epoch_start_offset(role.leader_epoch, role.leader_epoch_start_offset)
 
     def make_follower(self, registration: PartitionRegistration, *, is_new: bool) -> bool:
-        """Another broker leads, or nobody; whether there is a new leader epoch, for which fetchers have to start anew.
+        """Makes this broker a follower; True if the leader epoch is new, so that the fetchers must restart.
 
-        `KafkaStorageError` if the log cannot be had.
+        The partition may have no leader. Raises `KafkaStorageError` if the log cannot be opened.
         """
         with self._lock:
             if registration.partition_epoch < self._partition_epoch:
@@ -127,7 +126,7 @@ class Partition(PartitionLog):
                 return False
             before = self.role
             is_new_epoch = registration.leader_epoch > before.leader_epoch
-            # First of all, no more appends: opening the log may fail.
+            # Stop appends first: opening the log may fail.
             self.role = PartitionRole(before.log, False, registration.leader, registration.leader_epoch)
             self._partition_epoch = registration.partition_epoch
             self.followers = {}
@@ -167,10 +166,10 @@ class Partition(PartitionLog):
     # Logs
 
     def _open_log(self, registration: PartitionRegistration, is_new: bool) -> UnifiedLog:
-        """The log, which is made if it is not there. The lock must be held.
+        """Returns the log, and creates it if it does not exist. The lock must be held.
 
-        It may be there, in a log directory that is offline. A new one in its place would come back as an empty replica,
-        so none is made unless it is known where the replica belongs.
+        The log may exist in a log directory that is offline. Creating it again elsewhere would turn this broker into
+        an empty replica, so nothing is created if the replica's directory may be the offline one.
         """
         log = self.role.log
         if log is not None:
@@ -196,13 +195,13 @@ class Partition(PartitionLog):
         return log
 
     def append_records_to_follower_or_future_replica(self, records: Buffer, *, is_future: bool) -> LogAppendInfo | None:
-        """Appends batches as the leader has them; None if there is no future log any more."""
+        """Appends batches with the offsets of the leader; None if the future log no longer exists."""
         try:
             return self._append_as_follower(records, is_future)
         except UnexpectedAppendOffsetError as error:
             log = self._future_log if is_future else self.role.log
-            # The leader's log may start in the middle of a batch, after a deletion of records. The first batch that
-            # comes from there begins before the start of an empty log here, which must begin with it, then.
+            # After DeleteRecords the leader's log may start in the middle of a batch. The first batch fetched from it
+            # then begins before the start of an empty log here, which must restart at the beginning of that batch.
             if log is None or not (
                 log.log_end_offset == log.log_start_offset
                 and error.first_offset < log.log_end_offset <= error.last_offset
@@ -214,20 +213,20 @@ class Partition(PartitionLog):
 
     def _append_as_follower(self, records: Buffer, is_future: bool) -> LogAppendInfo | None:
         if is_future:
-            # Without the lock, or producers would have to wait for the copying: one thread alone writes to a future
-            # log, and whoever removes it has that thread stop first.
+            # No lock, or producers would wait for the copying. Only one thread writes to a future log, and that
+            # thread is stopped before the log is removed.
             future = self._future_log
             return None if future is None else future.append_as_follower(records, self.role.leader_epoch)
-        with self._lock:  # keeps the log from being replaced by the future one meanwhile
+        with self._lock:  # prevents that the future log replaces the log during the append
             return self.local_log_or_raise().append_as_follower(records, self.role.leader_epoch)
 
     def truncate_to(self, offset: int, *, is_future: bool = False) -> None:
-        """Removes an offset and all behind it, and writes the recovery point down."""
+        """Removes all records from an offset on, and checkpoints the recovery point."""
         with nullcontext() if is_future else self._lock:
             self._context.log_manager.truncate_to({self.topic_partition: offset}, is_future=is_future)
 
     def truncate_fully_and_start_at(self, offset: int, *, is_future: bool = False) -> None:
-        """Empties a log; its next record gets this offset."""
+        """Deletes all records of a log; its next record gets this offset."""
         with nullcontext() if is_future else self._lock:
             self._context.log_manager.truncate_fully_and_start_at(self.topic_partition, offset, is_future=is_future)
 
@@ -246,21 +245,21 @@ class Partition(PartitionLog):
         return log
 
     def future_replica_dir_changed(self, new_destination: Path) -> bool:
-        """Whether the log is on its way to another directory than this."""
+        """Whether the log is moving to a directory other than this one."""
         future = self._future_log
         return future is not None and future.parent_dir != new_destination
 
     def maybe_create_future_replica(self, destination: Path) -> bool:
-        """Makes the log that is to replace the current one; False if that is in this directory already, or on its way.
+        """Creates the future log; False if the current log is in this directory already, or a move is under way.
 
-        `KafkaStorageError` if a log directory is offline: nobody knows then what is in it.
+        Raises `KafkaStorageError` if a log directory is offline, because its contents are unknown.
         """
         if self.local_log_or_raise().parent_dir == destination:
             logger.info("%s: the log is in %s already", self.topic_partition, destination)
             return False
         if self._future_log is not None:
             return False
-        # Without the lock, as this may have to wait for the cleaner; the replica manager makes one move at a time.
+        # No lock: this may have to wait for the cleaner. The replica manager starts one move at a time.
         future = self._context.log_manager.get_or_create_log(
             self.topic_partition, is_future=True, topic_id=self.topic_id
         )
@@ -275,11 +274,11 @@ class Partition(PartitionLog):
                 self._context.log_manager.async_delete(self.topic_partition, is_future=True)
 
     def maybe_replace_current_with_future_replica(self) -> bool:
-        """If the copy has everything that the log has, it takes its place. Whether it did."""
+        """Replaces the log with the future log if that has caught up; True if replaced."""
         current, future = self.role.log, self._future_log
         if current is None or future is None or future.log_end_offset != current.log_end_offset:
-            return False  # spares producers the lock
-        with self._lock:  # nobody appends now
+            return False  # without taking the lock from producers
+        with self._lock:  # no appends from here on
             current, future = self.role.log, self._future_log
             if current is None or future is None or future.log_end_offset != current.log_end_offset:
                 return False
@@ -292,7 +291,7 @@ class Partition(PartitionLog):
     # Listeners
 
     def maybe_add_listener(self, listener: PartitionListener) -> bool:
-        """Adds somebody who wants to know; False if the partition has no log, and so nothing to tell."""
+        """Adds a listener; False if the partition has no log."""
         with self._lock:
             log = self.role.log
             if log is None:
@@ -315,15 +314,15 @@ class Partition(PartitionLog):
         for listener in self._listeners:
             listener.on_high_watermark_updated(self.topic_partition, offset)
 
-    # The end
+    # Removal
 
     def delete(self) -> None:
-        """This broker has no replica any more. The log is deleted by the replica manager, together with others."""
+        """Removes the replica from this broker. The replica manager deletes the log, together with others."""
         for listener in self._clear():
             listener.on_deleted(self.topic_partition)
 
     def mark_offline(self) -> None:
-        """The log directory has failed."""
+        """Takes the partition offline because its log directory failed."""
         for listener in self._clear():
             listener.on_failed(self.topic_partition)
 
@@ -334,7 +333,7 @@ class Partition(PartitionLog):
             self._assignment = NO_ASSIGNMENT
             self._future_log = None
             self.state = NO_STATE
-            # The epoch stays: a leader that is gone is no reason to take an old one for new.
+            # Keep the epoch: otherwise an older leader epoch would be accepted as new.
             self.role = NO_ROLE._replace(leader_epoch=self.role.leader_epoch)
             return listeners
 

@@ -1,4 +1,4 @@
-"""What all partitions of a broker share."""
+"""The collaborators that all partitions of a broker share."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from barnabas.replica.alter_partition import AlterPartitionManager
 
 
 class WaitingRequests(Protocol):
-    """The requests that wait for something to happen to a partition."""
+    """The requests that wait for events of partitions."""
 
     def check_and_complete_all(self, key: Hashable) -> None:
-        """Lets those that wait for this partition try again. No lock may be held."""
+        """Rechecks the requests that wait for this partition. No lock may be held."""
         ...
 
     @property
     def any_delayed_deletes(self) -> bool:
-        """Whether anybody waits for records to be deleted on all replicas."""
+        """Whether any DeleteRecords request is waiting."""
         ...
 
 
 class PartitionListener:
-    """Wants to know what becomes of a partition on this broker.
+    """Is notified of changes of a partition on this broker.
 
-    It is called by whoever causes the change, with locks held: it must be quick, and come back to nobody.
+    The thread that causes the change calls it with locks held: it must be quick, and not call back into the partition.
     """
 
     def on_high_watermark_updated(self, partition: TopicPartition, offset: int) -> None: ...
 
     def on_failed(self, partition: TopicPartition) -> None:
-        """Its log directory is offline. Nothing more will be heard."""
+        """Called when the log directory goes offline. No further calls follow."""
 
     def on_deleted(self, partition: TopicPartition) -> None:
-        """This broker has no replica of it any more. Nothing more will be heard."""
+        """Called when the replica is removed from this broker. No further calls follow."""
 
 
 class IsrMeters:
-    """How often in-sync replicas change."""
+    """Counts expansions, shrinks and failed updates of ISRs."""
 
     def __init__(self, registry: MetricsRegistry) -> None:
         group = KafkaMetricsGroup(registry, "kafka.server", "ReplicaManager")
@@ -54,7 +54,7 @@ class IsrMeters:
 
 @dataclass(frozen=True, slots=True)
 class PartitionContext:
-    """The surroundings of a partition."""
+    """The settings and collaborators of a partition."""
 
     broker_id: int
     replica_lag_time_max_ms: int
@@ -65,4 +65,4 @@ class PartitionContext:
     waiting: WaitingRequests
     isr_meters: IsrMeters
     broker_epoch: Callable[[], int]
-    """The epoch that the controller has given this broker, -1 before it has."""
+    """Returns the broker epoch that the controller has assigned, -1 before that."""

@@ -1,4 +1,4 @@
-"""The leader's view of its followers: who is in sync, and how far the high watermark can go."""
+"""The leader's state of its followers: the ISR and the high watermark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from barnabas.replica.remote_replica import Replica
 logger = logging.getLogger(__name__)
 
 _NOT_APPLIED: Final = frozenset({Errors.OPERATION_NOT_ATTEMPTED, Errors.INELIGIBLE_REPLICA})
-"""What the controller says about a proposal that it has not followed, and that nobody else has or will."""
+"""Errors of the controller which mean that the proposal has no effect, now or later."""
 _WAIT_FOR_METADATA: Final = frozenset(
     {
         Errors.UNKNOWN_TOPIC_OR_PARTITION,
@@ -40,44 +40,44 @@ _WAIT_FOR_METADATA: Final = frozenset(
         Errors.NEW_LEADER_ELECTED,
     }
 )
-"""What it says to a leader whose picture is old: it is about to hear more from the metadata log."""
+"""Errors for a leader with outdated state: newer metadata is on its way to it."""
 
 
 class PartitionRole(NamedTuple):
-    """What this broker is to a partition, at one moment. Replaced as a whole, so it can be read without a lock."""
+    """This broker's role for a partition. Replaced as a whole, so it can be read without a lock."""
 
     log: UnifiedLog | None = None
     is_leader: bool = False
     leader_id: int = NO_LEADER
     leader_epoch: int = -1
     leader_epoch_start_offset: int | None = None
-    """Where the log ended when this broker was elected; None for a follower."""
+    """The log end offset when this broker was elected; None for a follower."""
 
 
 NO_ROLE: Final = PartitionRole()
 
 
 class PartitionIsr:
-    """Replicas and high watermark of one partition.
+    """Tracks the replicas and the high watermark of one partition.
 
-    **The high watermark** of a leader is the smallest log end offset among the replicas in sync: what is before it is
-    on all of them, and survives any election. Followers tell how far they are with each fetch. A replica that is not
-    in sync, but keeps up, counts as well: if the high watermark ran ahead of it, it could never get in. With no
-    follower at all, the high watermark is the end of the log. While fewer replicas are in sync than
-    ``min.insync.replicas`` asks for, it does not move (KIP-966).
+    **The high watermark** of a leader is the smallest log end offset of the ISR: all records before it are on all of
+    these replicas, and survive any election. Each fetch of a follower reports its log end offset. A replica outside
+    the ISR that is caught up counts as well: if the high watermark ran ahead of it, it could never join the ISR.
+    Without followers, the high watermark is the log end offset. While the ISR is smaller than
+    ``min.insync.replicas``, the high watermark does not move (KIP-966).
 
-    **Locks.** Kafka guards this state with a readers/writer lock, which appends and fetches take for reading: they may
-    go on side by side, but not while the leader changes. In Python such a lock costs several operations on plain ones.
-    So here
+    **Locks.** Kafka guards this state with a readers/writer lock. Appends and fetches take it for reading: they run
+    concurrently, but not during a change of leader. In Python such a lock costs several operations on plain locks.
+    Therefore
 
-    * who *reads* takes none: `role`, `state` and the table of replicas are immutable values, each replaced as a whole.
-      A reader takes the role once, works with that, and looks in the end whether it is still the same.
-    * who *appends* takes the plain lock. An append must not come after the change of leader that forbids it, or the
-      log would have records that the new leader has not. Appends to one partition have to queue for the log's lock
-      anyhow; appends to different partitions are independent.
-    * who *changes* any of this takes the same lock.
+    * *reads* take no lock: `role`, `state` and the table of replicas are immutable values, each replaced as a whole.
+      A reader takes the role once, works with it, and checks at the end that it is still the same.
+    * *appends* take a plain lock. An append must not come after a change of leader, or the log would have records that
+      the new leader does not have. Appends to one partition queue for the log's lock anyway; appends to different
+      partitions are independent.
+    * *changes* of this state take the same lock.
 
-    The lock is never held while a waiting request is completed, nor while the controller is called.
+    The lock is never held while a waiting request is completed or the controller is called.
     """
 
     __slots__ = (
@@ -98,18 +98,18 @@ class PartitionIsr:
         self.topic_id = topic_id
         self._context = context
         self._lock = threading.Lock()
-        """Guards changes of all fields, and keeps appends apart from changes of leader. The locks of the log manager
-        and of the log are taken inside it; that of the replica manager's state changes comes before it."""
+        """Guards changes of all fields, and separates appends from changes of leader. Lock order: the replica manager's
+        state change lock, this lock, the locks of the log manager and of the log."""
         self.role = NO_ROLE
         self.state: PartitionState = NO_STATE
         self._assignment: Assignment = NO_ASSIGNMENT
         self._partition_epoch = -1
         self.followers: dict[int, Replica] = {}
-        """The other replicas, if this is the leader. A change makes another table."""
+        """The other replicas, if this is the leader. Never modified: a change replaces the table."""
         self._future_log: UnifiedLog | None = None
         """The copy in another log directory that is going to replace the log."""
 
-    # What it is
+    # Role and replicas
 
     @property
     def is_leader(self) -> bool:
@@ -117,7 +117,7 @@ class PartitionIsr:
 
     @property
     def leader_id(self) -> int:
-        """Who leads, -1 if nobody does."""
+        """The broker id of the leader, -1 without a leader."""
         return self.role.leader_id
 
     @property
@@ -159,14 +159,14 @@ class PartitionIsr:
     def is_reassigning(self) -> bool:
         return self.is_leader and self._assignment.is_reassigning
 
-    # How it is doing
+    # Replication health
 
     @property
     def is_under_replicated(self) -> bool:
         return self.is_leader and self._assignment.replication_factor > len(self.state.isr)
 
     def effective_min_isr(self, log: UnifiedLog) -> int:
-        """How many replicas must be in sync. A topic cannot ask for more than it has."""
+        """Returns the required size of the ISR: ``min.insync.replicas``, at most the number of replicas."""
         return min(log.config.min_insync_replicas, len(self.followers) + 1)
 
     @property
@@ -180,7 +180,7 @@ class PartitionIsr:
         return log is not None and len(self.state.isr) == self.effective_min_isr(log)
 
     def check_enough_replicas_reach_offset(self, required_offset: int) -> tuple[bool, Errors]:
-        """Whether an append that ends at this offset is committed, and what is wrong if something is."""
+        """Returns whether an append that ends at this offset is committed, and the error if there is one."""
         role = self.role
         log = role.log
         if not role.is_leader or log is None:
@@ -188,14 +188,14 @@ class PartitionIsr:
         if log.high_watermark < required_offset:
             return False, Errors.NONE
         if self.followers and len(self.state.maximal_isr) < self.effective_min_isr(log):
-            # The records are there, and on fewer replicas than the topic wants: the client has to know.
+            # The records are committed, but on fewer replicas than the topic requires: report it to the client.
             return True, Errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return True, Errors.NONE
 
     # The high watermark
 
     def _maybe_increment_leader_hw(self, log: UnifiedLog, now_ms: int | None = None) -> bool:
-        """Moves the high watermark as far as it can go; whether it has moved. The lock must be held."""
+        """Advances the high watermark as far as possible; True if it moved. The lock must be held."""
         if not self.followers:
             return log.move_high_watermark_to_end()
         end = log.log_end_offset_metadata
@@ -218,7 +218,10 @@ class PartitionIsr:
         return log.maybe_increment_high_watermark(new) is not None
 
     def low_watermark_if_leader(self) -> int:
-        """From where on all live replicas have records; `NotLeaderOrFollowerError` if this is not the leader."""
+        """Returns the smallest log start offset of the live replicas.
+
+        Raises `NotLeaderOrFollowerError` if this broker is not the leader.
+        """
         log = self.leader_log_if_local
         if log is None:
             raise self._not_leader()
@@ -234,7 +237,7 @@ class PartitionIsr:
     # Followers that fetch
 
     def follower_replica_or_raise(self, broker_id: int, current_leader_epoch: int) -> Replica:
-        """The follower that a fetch comes from; its retriable error if this leader does not know of it yet."""
+        """Returns the follower that sent a fetch; raises a retriable error if this leader does not know it yet."""
         replica = self.followers.get(broker_id)
         if replica is not None:
             return replica
@@ -242,7 +245,7 @@ class PartitionIsr:
             f"Replica {broker_id} is not among the replicas of {self.topic_partition} in leader epoch "
             f"{self.role.leader_epoch} and partition epoch {self._partition_epoch}"
         )
-        # With a leader epoch that is right, the follower must have heard of a reassignment that this broker has not.
+        # With the right leader epoch, the follower must know of a reassignment that this broker does not know yet.
         raise UnknownLeaderEpochError(message) if current_leader_epoch >= 0 else NotLeaderOrFollowerError(message)
 
     def update_follower_fetch_state(
@@ -254,8 +257,10 @@ class PartitionIsr:
         leader_end_offset: int,
         broker_epoch: int,
     ) -> None:
-        """A follower has fetched: it has everything before that offset. That may let it into the ISR, or move the high
-        watermark, or the low one."""
+        """Records a follower's fetch: the follower has all records before the fetch offset.
+
+        That can expand the ISR, and move the high watermark or the low watermark.
+        """
         waiting = self._context.waiting
         any_deletes = waiting.any_delayed_deletes
         with self._lock:
@@ -275,7 +280,7 @@ class PartitionIsr:
             waiting.check_and_complete_all(self.topic_partition)
 
     def _check_broker_epoch(self, broker_id: int, broker_epoch: int) -> None:
-        """Refuses a fetch that was sent by an earlier incarnation of a broker, which may have lost its log since."""
+        """Rejects a fetch of an earlier incarnation of a broker, which may have lost its log since."""
         if broker_epoch == NO_BROKER_EPOCH:
             return
         known = self._context.metadata_cache.alive_broker_epoch(broker_id)
@@ -285,10 +290,10 @@ class PartitionIsr:
                 f"the broker is at epoch {known}"
             )
 
-    # In-sync replicas: proposals
+    # ISR proposals
 
     def _is_isr_eligible(self, replica: Replica) -> bool:
-        """Whether the controller would have this replica in sync, as far as is known here."""
+        """Whether the controller would accept this replica into the ISR, as far as this broker knows."""
         cache = self._context.metadata_cache
         broker = cache.broker(replica.broker_id)
         stored = replica.state.broker_epoch
@@ -301,10 +306,10 @@ class PartitionIsr:
         )
 
     def _prepare_expansion(self, replica: Replica, log: UnifiedLog) -> PendingPartitionState | None:
-        """Proposes to let a follower in, if it has all that is committed. The lock must be held.
+        """Proposes to add a follower to the ISR, if it has all committed records. The lock must be held.
 
-        It must also have come as far as this leader's epoch: between the high watermark and there may be records that
-        are committed, which this leader does not know yet.
+        The follower must also have reached the start of this leader's epoch: records between the high watermark and
+        there may be committed without this leader knowing it yet.
         """
         state = self.state
         epoch_start = self.role.leader_epoch_start_offset
@@ -322,7 +327,7 @@ class PartitionIsr:
         return self._propose(state, state.isr | {replica.broker_id})
 
     def maybe_shrink_isr(self) -> None:
-        """Proposes to leave out the followers that have not caught up for too long."""
+        """Proposes to remove followers from the ISR that have not been caught up for too long."""
         if not self.role.is_leader or not self.followers or self.state.is_in_flight:
             return
         with self._lock:
@@ -367,8 +372,8 @@ class PartitionIsr:
             else:
                 replica = self.followers.get(broker_id)
                 epoch = None if replica is None else replica.state.broker_epoch
-            # One in sync that has not fetched yet: should its broker be another one by now, the controller has taken it
-            # out of the ISR, and refuses this for its partition epoch.
+            # None: a replica in the ISR that has not fetched yet. If its broker has restarted since, the controller has
+            # removed it from the ISR, and refuses this proposal because of its partition epoch.
             members.append(IsrMember(broker_id, NO_BROKER_EPOCH if epoch is None else epoch))
         proposal = PendingPartitionState(
             LeaderAndIsr(
@@ -383,10 +388,10 @@ class PartitionIsr:
         self.state = proposal
         return proposal
 
-    # ... and what becomes of them
+    # Responses to ISR proposals
 
     def _submit(self, proposal: PendingPartitionState) -> None:
-        """Sends a proposal. No lock may be held: the answer may come at once."""
+        """Sends a proposal. No lock may be held: the response may arrive at once."""
         partition = TopicIdPartition(self.topic_id or ZERO_UUID, *self.topic_partition)
         future = self._context.alter_partition_manager.submit(partition, proposal.sent)
         future.add_done_callback(lambda done: self._on_answer(proposal, done))
@@ -409,7 +414,7 @@ class PartitionIsr:
     def _on_altered(self, proposal: PendingPartitionState, answer: LeaderAndIsr) -> bool:
         meters = self._context.isr_meters
         if answer.leader_epoch != self.role.leader_epoch or answer.partition_epoch < self._partition_epoch:
-            # The metadata log was quicker, and knows better.
+            # The metadata log has delivered newer state already.
             meters.failed_updates.mark()
             return False
         self.state = CommittedPartitionState(frozenset(answer.isr), answer.leader_recovery_state)
@@ -425,11 +430,11 @@ class PartitionIsr:
         return log is not None and self._maybe_increment_leader_hw(log)
 
     def _on_refused(self, proposal: PendingPartitionState, error: BaseException) -> bool:
-        """Whether to try again."""
+        """Handles a refused proposal; True to send it again."""
         self._context.isr_meters.failed_updates.mark()
         code = Errors.for_exception(error)
         if code in _NOT_APPLIED:
-            # Only here is it sure that the proposal has no effect; otherwise the larger ISR has to be reckoned with.
+            # Only these errors prove that the proposal has no effect; with others the larger ISR may still apply.
             self.state = proposal.last_committed
             logger.info("%s: the controller refused %s with %s", self.topic_partition, proposal.sent, code.name)
             return False

@@ -1,4 +1,4 @@
-"""A partition's log from the point of view of requests: who may append or read, and how far."""
+"""Appends, reads and offset lookups of a partition, limited by role, leader epoch and isolation."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from barnabas.replica.results import (
 )
 
 ACKS_ALL = -1
-_NO_ERROR: Final = Errors.NONE  # to look up a member of an enumeration takes as long as a call
+_NO_ERROR: Final = Errors.NONE  # looking up an enum member costs as much as a call
 _new_tuple = tuple.__new__
 """Creates a named tuple without calling its class, which takes several times as long."""
 
 
 class DeletedRecords(NamedTuple):
-    """What a deletion on the leader came to: up to where it was to go, and how far it has come on all replicas."""
+    """The result of a deletion on the leader: the requested offset, and the low watermark of all replicas."""
 
     requested_offset: int
     low_watermark: int
 
 
 class EmptyRead(NamedTuple):
-    """A read that found nothing, because the reader was at the last offset that it may see."""
+    """A read without records, because the reader was at the last offset that it may see."""
 
     role: PartitionRole
     log: UnifiedLog
@@ -66,8 +66,8 @@ class EmptyRead(NamedTuple):
 class PartitionLog(PartitionIsr):
     """Appends to a partition and reads from it, as far as this broker's role allows.
 
-    A request may carry the leader epoch that its sender knows. A newer one here means that the sender has missed an
-    election (FENCED_LEADER_EPOCH), an older one that this broker has (UNKNOWN_LEADER_EPOCH). Either way somebody must
+    A request may carry the leader epoch that its sender knows. If the epoch here is newer, the sender has missed an
+    election (FENCED_LEADER_EPOCH); if it is older, this broker has (UNKNOWN_LEADER_EPOCH). In both cases one side must
     wait for metadata, and nothing is read from a log that may be on the wrong side of the election.
     """
 
@@ -76,7 +76,7 @@ class PartitionLog(PartitionIsr):
     def __init__(self, topic_partition: TopicPartition, topic_id: Uuid | None, context: PartitionContext) -> None:
         super().__init__(topic_partition, topic_id, context)
         self._empty_read: EmptyRead | None = None
-        """The last read of a consumer at the end of the log. Set without a lock: any of the last ones will do."""
+        """The last read of a consumer at the end of the log. Set without a lock: any recent read will do."""
 
     # Appending
 
@@ -88,10 +88,10 @@ class PartitionLog(PartitionIsr):
         verification_guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> LogAppendInfo:
-        """Appends a batch, and moves the high watermark if there is nobody to wait for.
+        """Appends a batch, and advances the high watermark if no follower holds it back.
 
-        Raises `NotLeaderOrFollowerError`; `NotEnoughReplicasError`, before anything is written, if all replicas in sync
-        are wanted and there are too few; and what is wrong with the batch.
+        Raises `NotLeaderOrFollowerError`; `NotEnoughReplicasError`, before anything is written, for ``acks=all`` with
+        too small an ISR; and the errors of an invalid batch.
         """
         with self._lock:
             role = self.role
@@ -115,10 +115,10 @@ class PartitionLog(PartitionIsr):
                 f"{self.topic_partition} has {len(isr)} replicas in sync, {sorted(isr)}; the topic wants {min_isr}"
             )
 
-    # Whose log it is
+    # Leader epoch checks
 
     def local_log_with_epoch_or_raise(self, current_leader_epoch: int, require_leader: bool) -> UnifiedLog:
-        """The log, for somebody who knows this leader epoch, -1 for none."""
+        """Returns the log for a reader with this leader epoch, -1 for none."""
         return self._log_of(self.role, current_leader_epoch, require_leader)
 
     def _log_of(self, role: PartitionRole, current_leader_epoch: int, require_leader: bool) -> UnifiedLog:
@@ -133,9 +133,9 @@ class PartitionLog(PartitionIsr):
         return log
 
     def _log_in_epoch(self, role: PartitionRole, current_leader_epoch: int | None, require_leader: bool) -> UnifiedLog:
-        """The same for ListOffsets and OffsetForLeaderEpoch, where only -1 (here None) means that there is no epoch.
+        """Like `_log_of`, for ListOffsets and OffsetForLeaderEpoch, where only -1 (here None) means no epoch.
 
-        A fetch takes any negative number for that. The difference is Kafka's.
+        In a fetch any negative number means no epoch. The difference is Kafka's.
         """
         if current_leader_epoch is not None and current_leader_epoch < 0:
             raise FencedLeaderEpochError(
@@ -146,9 +146,9 @@ class PartitionLog(PartitionIsr):
     # Reading
 
     def caught_up(self, params: FetchParams, request: FetchPartition) -> FetchPartitionData | None:
-        """The result for a consumer at the end of the log, if nothing has changed since another one was there.
+        """Returns the cached result for a consumer at the end of the log, if nothing has changed since.
 
-        Nearly all partitions of nearly all fetches are like that, and a fetch that waits looks at them again and again.
+        Nearly all partitions of nearly all fetches are at the end, and a delayed fetch checks them again and again.
         Nothing has changed as long as the role and the snapshot of the offsets are the same objects.
         """
         known = self._empty_read
@@ -177,12 +177,12 @@ class PartitionLog(PartitionIsr):
         min_one_message: bool,
         update_fetch_state: bool,
     ) -> FetchPartitionData:
-        """Reads what a fetch asks for; the offsets in the result are those from before the read.
+        """Reads the records for a fetch; the offsets in the result are taken before the read.
 
-        (From before, so that concurrent appends do not keep a follower from catching up.)
+        (Before, so that concurrent appends do not keep a follower from catching up.)
 
-        Raises `OffsetOutOfRangeError`, and the errors of the leader epoch. A fetch of a follower also reports its log
-        end offset.
+        Raises `OffsetOutOfRangeError` and the leader epoch errors. The fetch offset of a follower is its log end
+        offset, and updates the leader's state of that follower.
         """
         replica = None
         diverging = None
@@ -199,12 +199,12 @@ class PartitionLog(PartitionIsr):
                     request.fetch_offset, max_bytes, params.isolation, min_one_message, offsets
                 )
                 if first_entry_incomplete:
-                    records = b""  # nobody can use half a batch
+                    records = b""  # a partial batch is useless to the reader
             else:
                 start, records, aborted = LogOffsetMetadata(request.fetch_offset), b"", None
             if self.role is role:
                 break
-            # The leader changed, or the log moved, during the read: the result may be from before or after that.
+            # The leader changed, or the log moved, during the read: read again.
         log_start_offset, log_end_offset, high_watermark, last_stable_offset = offsets
         is_reassignment = False
         if replica is not None:
@@ -228,7 +228,7 @@ class PartitionLog(PartitionIsr):
                 start,
             ),
         )
-        # A read at the limit gets the limit itself as its start, one of the objects of the snapshot.
+        # A read at the limit has the limit itself as its start, the same object as in the snapshot.
         if replica is None and (start is high_watermark or start is last_stable_offset) and diverging is None:
             self._empty_read = _new_tuple(EmptyRead, (role, log, offsets, params.isolation, result))
         return result
@@ -236,8 +236,7 @@ class PartitionLog(PartitionIsr):
     def _diverging_epoch(
         self, role: PartitionRole, log: UnifiedLog, request: FetchPartition, log_start_offset: int
     ) -> EpochEndOffset | None:
-        """Where the reader's log parts from this one, if it does: its last record is of an epoch that ends earlier
-        here."""
+        """Returns where the reader's log diverges from this one: its last fetched epoch ends earlier here."""
         end = _end_offset_for_epoch(role, log, request.last_fetched_epoch)
         if end is None:
             raise OffsetOutOfRangeError(
@@ -253,7 +252,7 @@ class PartitionLog(PartitionIsr):
         return None
 
     def diverges(self, request: FetchPartition) -> bool:
-        """Whether a reader that waits has something to cut off: its log parts from this one, or nobody can tell."""
+        """Whether a waiting reader has to truncate: its log diverges from this one, or the epoch is unknown."""
         role = self.role
         try:
             log = self._log_of(role, request.current_leader_epoch, require_leader=False)
@@ -263,10 +262,10 @@ class PartitionLog(PartitionIsr):
         return end is None or end.leader_epoch < request.last_fetched_epoch or end.end_offset < request.fetch_offset
 
     def fetch_offset_snapshot(self, current_leader_epoch: int, fetch_only_from_leader: bool) -> LogOffsetSnapshot:
-        """All offsets, with their file positions."""
+        """Returns all offsets of the log, with their file positions."""
         return self._log_of(self.role, current_leader_epoch, fetch_only_from_leader).fetch_offset_snapshot()
 
-    # Looking for offsets
+    # Offset lookups
 
     def fetch_offset_for_timestamp(
         self,
@@ -275,12 +274,12 @@ class PartitionLog(PartitionIsr):
         current_leader_epoch: int | None,
         fetch_only_from_leader: bool,
     ) -> OffsetResult:
-        """The offset for a time, or for one of the names of `SpecialTimestamp`, as far as this reader may see.
+        """Returns the offset for a timestamp or a `SpecialTimestamp`, as far as this reader may see.
 
-        Without `isolation` it is a replica that asks, and sees everything.
+        Without `isolation` the reader is a replica, and sees everything.
 
-        `OffsetNotAvailableError` from a leader that was elected a moment ago: as long as its high watermark has not
-        come to where its epoch began, clients may have seen offsets beyond it, and these would seem to go backwards.
+        A newly elected leader raises `OffsetNotAvailableError` until its high watermark reaches the start of its epoch:
+        clients may have seen offsets beyond the high watermark, and offsets would seem to go backwards.
         """
         from barnabas.log.offset_lookup import SpecialTimestamp
 
@@ -311,7 +310,7 @@ class PartitionLog(PartitionIsr):
     def _earliest(role: PartitionRole, log: UnifiedLog, timestamp: int) -> OffsetResult:
         result = _offset_result(log, timestamp)
         start = role.leader_epoch_start_offset
-        # The first record is one of this leader, or will be: see `_end_offset_for_epoch`.
+        # The first record is, or will be, of this leader's epoch: see `_end_offset_for_epoch`.
         return (
             result._replace(leader_epoch=role.leader_epoch) if start is not None and result.offset >= start else result
         )
@@ -325,7 +324,7 @@ class PartitionLog(PartitionIsr):
     def last_offset_for_leader_epoch(
         self, current_leader_epoch: int | None, leader_epoch: int, fetch_only_from_leader: bool
     ) -> EpochEndOffsetResult:
-        """The last epoch up to `leader_epoch` that the log has, and where it ends."""
+        """Returns the last epoch in the log up to `leader_epoch`, and its end offset."""
         role = self.role
         try:
             log = self._log_in_epoch(role, current_leader_epoch, fetch_only_from_leader)
@@ -336,10 +335,10 @@ class PartitionLog(PartitionIsr):
             return EpochEndOffsetResult(Errors.NONE)
         return EpochEndOffsetResult(Errors.NONE, end.leader_epoch, end.end_offset)
 
-    # The rest
+    # Deletion and producers
 
     def delete_records_on_leader(self, offset: int) -> DeletedRecords:
-        """Has the log start at an offset, -1 for the high watermark. Followers do the same when they hear of it."""
+        """Moves the log start offset, -1 for the high watermark. Followers move theirs after their next fetch."""
         with self._lock:
             log = self.leader_log_if_local
             if log is None:
@@ -351,7 +350,7 @@ class PartitionLog(PartitionIsr):
 
     @property
     def log_start_offset(self) -> int:
-        """-1 if this is not the leader."""
+        """The leader's log start offset; -1 if this broker is not the leader."""
         log = self.leader_log_if_local
         return -1 if log is None else log.log_start_offset
 
@@ -373,7 +372,7 @@ class PartitionLog(PartitionIsr):
     def maybe_start_transaction_verification(
         self, producer_id: int, sequence: int, epoch: int, *, supports_epoch_bump: bool
     ) -> VerificationGuard:
-        """What an append of a transactional batch has to present, once the coordinator has said yes (KIP-890)."""
+        """Returns the guard that a transactional append presents after the coordinator has verified it (KIP-890)."""
         log = self.leader_log_if_local
         if log is None:
             raise self._not_leader()
@@ -393,10 +392,9 @@ def _offset_result(log: UnifiedLog, timestamp: int) -> OffsetResult:
 
 
 def _end_offset_for_epoch(role: PartitionRole, log: UnifiedLog, epoch: int) -> EpochEndOffset | None:
-    """The last epoch up to this one, and where it ends; None if that is not known.
+    """Returns the last epoch up to this one and its end offset; None if unknown.
 
-    The epoch of a leader that has written nothing, and has no followers, is not in the log's list. It counts none the
-    less.
+    The epoch of a leader that has written nothing, and has no followers, is not in the epoch cache, but counts too.
     """
     start, latest = role.leader_epoch_start_offset, log.latest_epoch
     if start is not None and epoch != UNDEFINED_EPOCH and (latest is None or epoch > latest):

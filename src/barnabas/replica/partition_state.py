@@ -1,13 +1,13 @@
-"""The in-sync replicas of a partition, as its leader sees them.
+"""The ISR of a partition on its leader.
 
-The leader alone knows who keeps up, but it is the controller that decides, and the answer takes its time. Until it is
-there, the leader has to reckon with both outcomes::
+Only the leader knows which followers keep up, but the controller decides, and its response takes time. Until then, the
+leader must be prepared for both outcomes::
 
     Committed {1,2}  --3 has caught up-->  PendingExpand {1,2} + 3   the high watermark waits for 3 already
                      --2 lags behind--->   PendingShrink {1,2} - 2   the high watermark still waits for 2
 
-Either way it counts the larger set, the *maximal* ISR: no replica that the controller may take for one in sync, and
-elect, lacks a record that counts as committed.
+In both cases the leader uses the larger set, the *maximal* ISR: every replica that the controller may consider in sync,
+and elect, then has all committed records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.replica.alter_partition import LeaderAndIsr
 
 @dataclass(frozen=True, slots=True)
 class CommittedPartitionState:
-    """The controller and the leader agree."""
+    """The ISR that controller and leader agree on."""
 
     isr: frozenset[int]
     leader_recovery_state: LeaderRecoveryState
@@ -37,7 +37,7 @@ class CommittedPartitionState:
 
 @dataclass(frozen=True, slots=True)
 class PendingPartitionState:
-    """The leader has proposed something, and waits."""
+    """An ISR that the leader has proposed, without a response so far."""
 
     sent: LeaderAndIsr
     last_committed: CommittedPartitionState
@@ -52,7 +52,7 @@ class PendingPartitionState:
 
     @property
     def leader_recovery_state(self) -> LeaderRecoveryState:
-        # Whoever proposes in-sync replicas has done all there is to do after an unclean election.
+        # A leader that proposes an ISR has finished its recovery from an unclean election.
         return LeaderRecoveryState.RECOVERED
 
     @property
@@ -71,7 +71,7 @@ NO_STATE: Final = CommittedPartitionState(frozenset(), LeaderRecoveryState.RECOV
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who is to have a replica. During a reassignment the list has those that go as well as those that come."""
+    """The brokers of a partition. During a reassignment `replicas` includes both removed and added ones."""
 
     replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
@@ -83,7 +83,7 @@ class Assignment:
 
     @property
     def replication_factor(self) -> int:
-        """How many replicas there were before the reassignment, or are without one."""
+        """The number of replicas, without those that a reassignment adds."""
         added = set(self.adding_replicas)
         return sum(replica not in added for replica in self.replicas)
 

@@ -53,7 +53,7 @@ INCREASED: Final = LeaderHwChange.INCREASED
 SAME: Final = LeaderHwChange.SAME
 _NO_ERROR: Final = Errors.NONE
 _new_tuple = tuple.__new__
-"""A named tuple in one call; its class would make another one in Python."""
+"""Creates a named tuple in one call; calling its class would add a call in Python."""
 
 VALID_ACKS: Final = frozenset({-1, 0, 1})
 
@@ -66,17 +66,16 @@ _EXPECTED: Final = (
     CorruptRecordError,
     KafkaStorageError,
 )
-"""What can happen to any request, and does not count as a failure of the broker."""
+"""Errors that any request can cause, and that do not count as failures of the broker."""
 
 
 class RecordAppends:
-    """Appends the batches of produce requests, and answers: at once, or when all replicas have them.
+    """Appends the batches of produce requests, and responds at once or when all in-sync replicas have them.
 
-    ``acks=all`` means to wait for the high watermark. It may have come far enough by the time the append returns, as it
-    always has when there are no followers; then the request is answered at once, and nothing is made that would have to
-    wait. Only otherwise is there a `DelayedProduce`.
+    ``acks=all`` waits for the high watermark. If the high watermark has passed the records when the append returns, as
+    it always has without followers, the response is sent at once. Only otherwise a `DelayedProduce` is created.
 
-    Those who wait for records are woken up at the end of the request, by way of the action queue.
+    The action queue completes fetches that wait for the records at the end of the request.
     """
 
     def __init__(
@@ -111,14 +110,14 @@ class RecordAppends:
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
         holder: BufferHolder | None = None,
     ) -> None:
-        """Appends one batch to each partition, which this broker has to lead.
+        """Appends one batch to each partition; this broker must be the leader.
 
-        `callback` gets a result for each, in the order of `entries`: at once, unless it is ``acks=all`` and followers
-        have to be waited for, for at most `timeout_ms`. It may be called before this returns, and on any thread.
+        `callback` receives a result for each, in the order of `entries`: at once, or with ``acks=all`` when followers
+        have the records, after at most `timeout_ms`. It may be called before this returns, and on any thread.
 
-        The buffers are written to (offsets go into the header), and not needed any more once this has returned. Except
-        with a `holder`: then the append may be done later, on a thread for the slow log directory that it writes to,
-        and the holder keeps the buffers until then.
+        The append writes to the buffers (offsets go into the header), and does not need them after it has returned.
+        With a `holder`, the append may run later, on a thread for the slow log directory that it writes to, and the
+        holder keeps the buffers until then.
         """
         if self._paces.attentive and holder is not None and not self._paces.on_lane:
             aside, synced = self._directory_to_wait_for(entries)
@@ -144,7 +143,7 @@ class RecordAppends:
         online = self._partitions.online
         now_ns = self._now_ns()
         pending: list[PendingAppend] | None = None
-        # Most requests have one topic: it is counted for all of its partitions at once.
+        # Most requests have one topic: update its statistics once for all of its partitions.
         counted: str | None = None
         size = messages = appends = 0
         for topic_id_partition, records in entries.items():
@@ -176,7 +175,7 @@ class RecordAppends:
                 (_NO_ERROR, first_offset, info.log_append_time, info.log_start_offset, (), None, last_offset),
             )
             if change is INCREASED and not partition.followers:
-                # Without followers the high watermark is past these records, and nothing waits for replication. Only
+                # Without followers the high watermark is past these records, and no request waits for replication. Only
                 # fetches of consumers may wait.
                 results[topic_id_partition] = result
                 if self._is_fetched(key):
@@ -205,9 +204,9 @@ class RecordAppends:
     def _directory_to_wait_for(
         self, entries: Mapping[TopicIdPartition, Buffer]
     ) -> tuple[LogDirPace | None, list[UnifiedLog]]:
-        """The log directory that an append would wait for, if there is one, and the logs that it is going to sync.
+        """Returns the log directory that an append would wait for, if any, and the logs that the append will sync.
 
-        A request goes to one lane, whatever directories it spans: its response waits for the slowest of them anyway.
+        A request goes to one lane, even if it spans several directories: its response waits for the slowest anyway.
         """
         online = self._partitions.online
         aside: LogDirPace | None = None
@@ -235,7 +234,7 @@ class RecordAppends:
         release: Callable[[], object],
         fail: Callable[[], object],
     ) -> None:
-        """Hands an append over to a lane."""
+        """Submits an append to a lane."""
         for log in synced:
             log.pace.expect_sync(log.topic_partition)
 
@@ -273,19 +272,19 @@ class RecordAppends:
         return info
 
     def _wake_up_later(self, partition: Partition, change: LeaderHwChange) -> None:
-        """Has those look again who wait for this partition, when the request is done and holds no lock."""
+        """Queues a check of the requests that wait for this partition, to run when the request holds no lock."""
         key = partition.topic_partition
         if not partition.followers:
-            # Nobody replicates, so nobody waits for replication: it is consumers who want to know.
+            # Without followers no request waits for replication, only fetches of consumers.
             self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
         elif change is LeaderHwChange.INCREASED:
             self._action_queue.add(partial(self._delayed.check_and_complete_all, key))
         else:
-            # The records are not committed, but followers may have them.
+            # The records are not committed yet, but followers may fetch them.
             self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
 
     def _look_closer(self, key: tuple[str, int], internal_topics_allowed: bool) -> Partition:
-        """The partition, for an append that is not to an ordinary one."""
+        """Returns the partition, or raises if it is not online or is of an internal topic and that is not allowed."""
         if key[0] in INTERNAL_TOPICS and not internal_topics_allowed:
             raise InvalidTopicError(f"{key[0]} is an internal topic, which clients cannot append to")
         return self._partitions.get_partition_or_exception(key)
@@ -293,7 +292,7 @@ class RecordAppends:
     def _failed(
         self, key: tuple[str, int], partition: Partition | None, size: int, error: Exception, now_ns: int
     ) -> ProduceResult:
-        """The answer for a partition whose append failed."""
+        """Returns the result for a partition whose append failed, and counts and logs the failure."""
         stats = self._stats.topic_stats(key[0])
         stats.record_produce_request(now_ns)
         code = Errors.for_exception(error)

@@ -1,4 +1,4 @@
-"""DeleteRecords: from the request to the answer."""
+"""DeleteRecords: from the request to its response."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EXPECTED: Final = (
 
 
 class RecordDeletions:
-    """Deletes records up to an offset, and answers when all replicas have."""
+    """Deletes records up to an offset, and responds when all replicas have deleted them."""
 
     def __init__(self, partitions: HostedPartitions, delayed: DelayedOperations, registry: MetricsRegistry) -> None:
         self._partitions = partitions

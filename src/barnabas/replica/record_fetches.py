@@ -1,4 +1,4 @@
-"""Carries out fetch requests: reads, and waits if there is not enough."""
+"""The fetch path: reads records, and delays the response if there are not enough."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from barnabas.replica.results import FetchCallback, FetchParams
 
 
 class RecordFetches:
-    """Responds to fetch requests: at once, or when there is enough to read.
+    """Responds to fetch requests at once, or when there are enough records.
 
-    At once if the reader does not want to wait, if there are ``min_bytes``, or if the reader must not wait for the
-    result: an error, a divergence, another replica to read from. Every other request waits as a `DelayedFetch`, and
-    holds no thread.
+    The response is sent at once if the reader does not want to wait, if there are ``min_bytes``, or if the result is
+    urgent: an error, a divergence, a preferred read replica. Every other request waits as a `DelayedFetch`, which
+    occupies no thread.
     """
 
     def __init__(
@@ -44,8 +44,9 @@ class RecordFetches:
     ) -> None:
         """Reads from partitions, in their order.
 
-        `callback` gets a result for each, at once or, if there is not enough, when there is or ``max_wait_ms`` have
-        passed. It may be called before this returns, and on any thread. The requests must not change meanwhile.
+        `callback` receives a result for each: at once if there is enough, otherwise when there is or after
+        ``max_wait_ms``. It may be called before this returns, and on any thread. The requests must not change until
+        then.
         """
         results, readable, is_urgent = self._reads.read_from_log(params, fetch_infos, quota, False)
         if is_urgent or params.max_wait_ms <= 0 or not results or readable >= params.min_bytes:

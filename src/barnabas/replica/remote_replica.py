@@ -1,4 +1,4 @@
-"""What a leader knows of a follower."""
+"""The leader's state of a follower."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA, LogOffsetM
 
 
 class ReplicaState(NamedTuple):
-    """How far a follower was at its last fetch, and since when it keeps up."""
+    """The offsets of a follower at its last fetch, and when it was last caught up."""
 
     log_start_offset: int = -1
     log_end_offset_metadata: LogOffsetMetadata = UNKNOWN_OFFSET_METADATA
-    """Where it fetches from: it has everything before."""
+    """The fetch offset: the follower has all records before it."""
     last_fetch_leader_log_end_offset: int = 0
-    """Where the leader's log ended at that fetch."""
+    """The leader's log end offset at that fetch."""
     last_fetch_time_ms: int = 0
     last_caught_up_time_ms: int = 0
-    """The last time at which it had all that the leader had."""
+    """The last time at which the follower had all records of the leader."""
     broker_epoch: int | None = None
-    """Which incarnation of the broker it is; -1 if it did not say, None before its first fetch."""
+    """The follower's broker epoch; -1 if the fetch did not carry it, None before the first fetch."""
 
     @property
     def log_end_offset(self) -> int:
         return self.log_end_offset_metadata.message_offset
 
     def is_caught_up(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it has everything, or had not long ago."""
+        """Whether the follower has all records of the leader, or had them within `max_lag_ms`."""
         return (
             leader_end_offset == self.log_end_offset_metadata.message_offset
             or now_ms - self.last_caught_up_time_ms <= max_lag_ms
@@ -39,16 +39,16 @@ EMPTY_STATE: Final = ReplicaState()
 class Replica:
     """A replica of a partition on another broker.
 
-    It is *caught up* at the moment of a fetch that begins at the end of the leader's log. A follower of a busy
-    partition never does that: whatever it fetches, the log has grown meanwhile. So a fetch that begins where the log
-    ended at the fetch *before* says that it was caught up then::
+    It is *caught up* at the moment of a fetch from the leader's log end offset. A follower of a busy partition never
+    sends such a fetch, because the log grows meanwhile. So a fetch from the leader's log end offset at the *previous*
+    fetch shows that the follower was caught up then::
 
         leader's end     100            180            260
         follower fetches at 40       at 100         at 180
                                      caught up as   caught up as
                                      of fetch 1     of fetch 2
 
-    The state is one immutable value: read without a lock, replaced with the partition's.
+    The state is one immutable value: read without a lock, replaced with the partition's lock held.
     """
 
     __slots__ = ("broker_id", "state")
@@ -65,7 +65,7 @@ class Replica:
         leader_end_offset: int,
         broker_epoch: int,
     ) -> None:
-        """The follower has fetched from this offset on. The partition's lock must be held."""
+        """Records a fetch of the follower. The partition's lock must be held."""
         old = self.state
         caught_up = old.last_caught_up_time_ms
         if fetch_offset.message_offset >= leader_end_offset:
@@ -82,10 +82,10 @@ class Replica:
         )
 
     def reset(self, now_ms: int, leader_end_offset: int, *, is_new_leader: bool, is_in_sync: bool) -> None:
-        """There was an election. The partition's lock must be held.
+        """Resets the state after an election. The partition's lock must be held.
 
-        Who is in sync gets the whole of ``replica.lag.time.max.ms`` to turn up. Who is not counts as not caught up, so
-        that the high watermark does not wait for it.
+        A replica in the ISR gets the full ``replica.lag.time.max.ms`` for its first fetch. Any other counts as not
+        caught up, so that the high watermark does not wait for it.
         """
         caught_up = now_ms if is_in_sync else 0
         if is_new_leader:

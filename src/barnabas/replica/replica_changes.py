@@ -1,4 +1,4 @@
-"""What the metadata log means for the partitions on this broker."""
+"""Applies the metadata log to the partitions on this broker."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 1000
-"""How long after a log could not be opened for want of file descriptors it is tried again."""
+"""The delay before opening a log is retried that failed for lack of file descriptors."""
 
 
 class ReplicaChanges:
-    """Applies changes of topics to this broker: logs are made and deleted, roles are given and taken.
+    """Applies changes of topics to this broker: creates and deletes logs, and changes the roles of partitions.
 
-    The order matters. Deletions come first, as a topic may be made anew under its old name. A fetcher is stopped before
-    the role of its partition changes, and started after: it must not append to a log that this broker leads.
+    The order matters. Deletions come first, as a topic may be created again under its old name. A fetcher is stopped
+    before the role of its partition changes, and started afterwards: it must not append to a log that this broker
+    leads.
 
-    A partition whose log cannot be had, because its disk has failed, is offline; the others are not affected. If there
-    is no file descriptor to open the log with, it is tried again until there is.
+    A partition whose log cannot be opened, because its disk has failed, goes offline; other partitions are not
+    affected. If no file descriptor is available to open the log, opening is retried until there is one.
     """
 
     def __init__(
@@ -65,11 +66,11 @@ class ReplicaChanges:
         self._directory_events = directory_events
         self._scheduler = scheduler
         self._unopened: dict[TopicPartition, Callable[[], object]] = {}
-        """Partitions whose logs could not be opened for want of descriptors, and what to do about each. Guarded by the
-        lock of `_partitions`, like the next."""
+        """Partitions whose logs could not be opened for lack of descriptors, with the change to retry. Guarded by the
+        state change lock of `_partitions`, like `_is_retry_scheduled`."""
         self._is_retry_scheduled = False
         self.is_in_controlled_shutdown = False
-        """From then on, replicas that nobody needs to be in sync are not fetched for any more."""
+        """Whether to stop fetching for replicas that are not in the ISR, or have no leader."""
 
     def apply_delta(self, delta: TopicsDelta, new_image: MetadataImage) -> None:
         changes = delta.local_changes(self._context.broker_id)
@@ -121,7 +122,7 @@ class ReplicaChanges:
                 changed.append(partition)
         return changed
 
-    # Logs that cannot be opened now
+    # Retries of logs that could not be opened
 
     def _try_again(
         self, topic_partition: TopicPartition, error: KafkaStorageError, change: Callable[[], object]
@@ -156,7 +157,7 @@ class ReplicaChanges:
             partition, is_new = found
             registration = info.partition
             try:
-                # Also without a leader to follow: a leader has to step down, and the log has to be there.
+                # Also without a leader: this broker may have to step down as leader, and the log must exist.
                 is_new_epoch = partition.make_follower(registration, is_new=is_new)
             except KafkaStorageError as error:
                 if is_descriptor_shortage(error):
@@ -185,7 +186,7 @@ class ReplicaChanges:
         return changed
 
     def _start_fetching(self, partitions: list[Partition], image: MetadataImage) -> None:
-        # All stop before one starts: where to begin depends on where the log ends.
+        # All fetchers stop before one starts: the initial fetch offset depends on the log end offset.
         self._fetchers.remove_fetcher_for_partitions([partition.topic_partition for partition in partitions])
         states = {}
         for partition in partitions:
@@ -199,12 +200,12 @@ class ReplicaChanges:
         for partition in partitions:
             self._complete_when_not_leader(partition.topic_partition)
 
-    # Partitions that come and go
+    # Creating and stopping partitions
 
     def _get_or_create(
         self, topic_partition: TopicPartition, delta: TopicsDelta, topic_id: Uuid
     ) -> tuple[Partition, bool] | None:
-        """The partition, and whether it is new; None if it is offline."""
+        """Returns the partition, and whether it is new; None if it is offline."""
         from barnabas.replica.partition import Partition
 
         found = self._partitions.online.get(topic_partition)
@@ -226,12 +227,12 @@ class ReplicaChanges:
         return partition, True
 
     def _refuse(self, partition: Partition, error: InconsistentTopicIdError) -> None:
-        """There is a log of an earlier topic with this name, which could not be told or deleted."""
+        """Takes a partition offline: its log is of an earlier topic of that name, and could not be deleted."""
         logger.error("%s cannot be used: %s", partition.topic_partition, error)
         self._partitions.mark_offline(partition.topic_partition)
 
     def stop_partitions(self, partitions: Iterable[TopicPartition], *, delete_logs: bool) -> None:
-        """Stops whatever is going on with these; with `delete_logs`, they are not on this broker any more."""
+        """Stops fetching and moving these partitions; with `delete_logs`, also removes them from this broker."""
         topic_partitions = list(partitions)
         self._fetchers.remove_fetcher_for_partitions(topic_partitions)
         self._movers.remove_partitions(topic_partitions)
@@ -252,13 +253,13 @@ class ReplicaChanges:
             )
 
     def _complete_when_not_leader(self, topic_partition: TopicPartition) -> None:
-        """Those who wait for a partition that is not led here any more would wait in vain."""
+        """Completes requests that wait for a partition whose leader is no longer this broker."""
         self._delayed.check_and_complete_all(topic_partition)
 
     # Log directories
 
     def _resume_moves(self, partitions: Iterable[Partition]) -> None:
-        """Goes on with moves between log directories that a restart has interrupted."""
+        """Resumes moves between log directories that a restart has interrupted."""
         for partition in partitions:
             future = self._context.log_manager.get_log(partition.topic_partition, is_future=True)
             if future is not None and partition.log is not None:
@@ -266,7 +267,7 @@ class ReplicaChanges:
                 self._movers.add_partition(partition)
 
     def _maybe_correct_directory(self, topic_partition: TopicPartition, info: PartitionInfo) -> None:
-        """Tells the controller where the log of a replica is, if it thinks otherwise or does not know."""
+        """Reports the directory of a replica's log to the controller, if the metadata has another one or none."""
         log = self._context.log_manager.get_log(topic_partition)
         if log is None:
             return
@@ -281,6 +282,8 @@ def _nothing() -> None: ...
 
 
 def initial_fetch_offset(log: UnifiedLog) -> int:
-    """Where a follower begins: at the end of its log, from where the leader tells it what to cut off. Without leader
-    epochs there is nothing to compare, and only what is before the high watermark is certain."""
+    """Returns where a follower starts to fetch: at its log end offset; the leader's response tells where to truncate.
+
+    Without leader epochs divergence cannot be detected, and only records before the high watermark are certain.
+    """
     return log.high_watermark if log.latest_epoch is None else log.log_end_offset

@@ -1,4 +1,4 @@
-"""Who copies partitions from their leaders on other brokers."""
+"""The interface of the fetchers that copy partitions from leaders on other brokers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class InitialFetchState(NamedTuple):
-    """Where to begin."""
+    """The leader of a partition, and the offset to start fetching at."""
 
     topic_id: Uuid | None
     leader_id: int
     leader_epoch: int
     offset: int
-    """The end of the local log, or the high watermark if nothing is known of its leader epochs."""
+    """The local log end offset, or the high watermark if the log has no leader epochs."""
 
 
 class ReplicaFetchers(Protocol):
@@ -26,7 +26,7 @@ class ReplicaFetchers(Protocol):
     def add_fetcher_for_partitions(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None: ...
 
     def remove_fetcher_for_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Returns when nobody appends to these any more."""
+        """Stops the fetchers of these; returns when they no longer append."""
         ...
 
     def add_failed_partition(self, partition: TopicPartition) -> None: ...
@@ -37,11 +37,11 @@ class ReplicaFetchers(Protocol):
 
 
 class NoReplicaFetchers:
-    """Copies nothing, but knows what there would be to copy: the fetchers of a broker that has no others beside it."""
+    """Copies nothing, and only tracks the partitions to copy: for a cluster with a single broker."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        """Guards both fields below. Nothing is called while it is held."""
+        """Guards both fields below. No other lock is taken inside it."""
         self._followed: dict[TopicPartition, InitialFetchState] = {}
         self._failed: set[TopicPartition] = set()
 

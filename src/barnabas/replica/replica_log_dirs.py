@@ -1,4 +1,4 @@
-"""The log directories of a broker, from the point of view of its replicas."""
+"""Moves replicas between log directories, describes the directories, and handles their failure."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _EXPECTED: Final = (
     ReplicaNotAvailableError,
     UnknownTopicOrPartitionError,
 )
-"""What can be wrong with a request to move a replica."""
+"""Expected errors of a request to move a replica."""
 
 
 class LogDirFailureHandler(ShutdownableThread):
-    """Waits for log directories to fail, and has each taken out of service."""
+    """Waits for log directories to fail, and takes each failed one offline."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class LogDirFailureHandler(ShutdownableThread):
         if path is not None:
             self._take_offline(path)
         elif self.is_running():
-            self.pause(1000)  # somebody else has closed the channel
+            self.pause(1000)  # the channel was closed elsewhere
 
     def on_shutdown_initiated(self) -> None:
         self._channel.close()
 
 
 class ReplicaLogDirs:
-    """Moves replicas between log directories, tells what is in them, and takes those that fail out of service."""
+    """Moves replicas between log directories, describes the directories, and takes failed ones offline."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class ReplicaLogDirs:
         try:
             self._move(partition, destination)
         except NotLeaderOrFollowerError as error:
-            # The directory is noted for the time when there is a replica. Clients know this by another name.
+            # A replica created later goes to this directory. Clients expect REPLICA_NOT_AVAILABLE here.
             logger.warning("The log of %s is not moved to %s: %s", partition, destination, error)
             return Errors.REPLICA_NOT_AVAILABLE
         except _EXPECTED as error:
@@ -129,10 +129,10 @@ class ReplicaLogDirs:
         if found is None and self._partitions.offline(partition) is not None:
             raise KafkaStorageError(f"{partition} is in a log directory that is offline")
         if found is not None and found.future_replica_dir_changed(destination):
-            # It is on its way elsewhere, and turns round.
+            # A move to another directory is under way: cancel it.
             self._movers.remove_partitions((partition,))
             found.remove_future_local_replica()
-        # Noted before it is known whether there is a replica: if not, it will be made there.
+        # Set before the check for a replica: without one, a replica created later goes to this directory.
         self._log_manager.prefer_log_dir(partition, destination)
         replica = self._partitions.get_partition_or_exception(partition)
         if replica.maybe_create_future_replica(destination):
@@ -187,7 +187,7 @@ class ReplicaLogDirs:
         )
 
     def _offset_lag(self, log: UnifiedLog) -> int:
-        """How far a log is behind the high watermark, or a copy behind the original; -1 if nobody knows."""
+        """Returns the lag behind the high watermark, or of a future log behind the current log; -1 if unknown."""
         partition = self._partitions.online.get(log.topic_partition)
         current = None if partition is None else partition.log
         if current is None:
@@ -196,14 +196,14 @@ class ReplicaLogDirs:
             return max(current.log_end_offset - log.log_end_offset, 0)
         return max(current.high_watermark - log.log_end_offset, 0)
 
-    # Failing
+    # Failures
 
     def handle_log_dir_failure(self, path: Path, notify_controller: bool = True) -> None:
         """See `ReplicaManager.handle_log_dir_failure`."""
         log_dirs = self._log_manager.log_dirs
         if not log_dirs.is_live(path):
             return
-        directory_id = log_dirs.directory_ids.get(path)  # the log manager is about to forget it
+        directory_id = log_dirs.directory_ids.get(path)  # read before the log manager removes it
         logger.warning("Log directory %s has failed, and is taken out of service", path)
         with self._partitions.state_change_lock:
             online = self._partitions.online_partitions()
@@ -220,7 +220,7 @@ class ReplicaLogDirs:
                 if not self._partitions.has_topic(topic):
                     self._stats.remove_metrics(topic)
         for name in names:
-            # Who waits for one of these gets its error now, and not when its time is over.
+            # Waiting requests fail now, instead of at their timeout.
             self._delayed.check_and_complete_all(name)
         self._log_manager.handle_log_dir_failure(path)
         if path == self._metadata_log_dir:

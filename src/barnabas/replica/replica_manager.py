@@ -1,4 +1,4 @@
-"""The replicas of a broker."""
+"""The replica manager: appends, reads and replicates the partitions of a broker."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ _ISR_METERS: Final = ("IsrExpandsPerSec", "IsrShrinksPerSec", "FailedIsrUpdatesP
 
 
 def no_broker_epoch() -> int:
-    """The controller has not given one."""
+    """Stands in for a broker epoch: the controller has not assigned one."""
     return -1
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlugins:
-    """What the replica manager asks others."""
+    """The collaborators that the replica manager calls."""
 
     directory_events: DirectoryEventHandler = field(default_factory=NoDirectoryEvents)
     fetchers: ReplicaFetchers = field(default_factory=NoReplicaFetchers)
@@ -82,11 +82,11 @@ class ReplicaPlugins:
 
 
 class ReplicaManager:
-    """What a broker does with records: appends them, reads them, replicates them.
+    """Appends, reads and replicates the records of a broker.
 
-    It is the entrance; the work is done by its parts, each of which knows one thing::
+    This class is the entry point. Its collaborators do the work, each of them one task::
 
-        requests                                          news
+        requests                                          events
            |                                                |
         append_records --> RecordAppends   --+      apply_delta --> ReplicaChanges --+
         fetch_messages --> RecordFetches   --+      a disk fails --> ReplicaLogDirs --+
@@ -98,8 +98,8 @@ class ReplicaManager:
                                              |
                                          UnifiedLog
 
-    Requests that cannot be answered at once wait in `DelayedOperations`, keyed by partition. What an append makes
-    possible for them goes to the `action_queue`, which the dispatcher empties at the end of each request.
+    Requests that cannot complete at once wait in `DelayedOperations`, keyed by partition. An append queues checks of
+    the waiting requests in the `action_queue`, which the dispatcher empties at the end of each request.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class ReplicaManager:
             self.partitions, self.delayed, self.stats, self.action_queue, clock, registry, log_manager.paces
         )
         self.append_records = self._appends.append_records
-        """See there: every produce request comes this way, and a method in between would do nothing for it."""
+        """`RecordAppends.append_records`, bound directly: it saves every produce request a forwarding call."""
         selector = make_replica_selector(config.replica_selector_class)
         reads = LogReads(self.partitions, metadata_cache, self.stats, clock, selector)
         fetches = RecordFetches(self.partitions, reads, self.delayed, registry)
@@ -171,9 +171,9 @@ class ReplicaManager:
     # Start and stop
 
     def startup(self) -> None:
-        """Begins to look after ISRs and log directories."""
+        """Starts the ISR check and the handling of log directory failures."""
         schedule = self._scheduler.schedule
-        # So a follower can lag one and a half times as long as it should before it is noticed.
+        # With this interval a follower can lag for up to 1.5 times replica.lag.time.max.ms before it is noticed.
         isr_check_ms = max(self.config.replica_lag_time_max_ms // 2, 1)
         self._tasks = [
             schedule("isr-expiration", self.maybe_shrink_isrs, 0, isr_check_ms),
@@ -190,7 +190,7 @@ class ReplicaManager:
         self._failure_handler.start()
 
     def shutdown(self, checkpoint_hw: bool = True) -> None:
-        """Ends all threads, and writes the high watermarks down. The logs stay open: they are the log manager's."""
+        """Stops all threads and checkpoints the high watermarks. The log manager closes the logs, not this method."""
         logger.info("The replica manager is shutting down")
         for task in self._tasks:
             task.cancel()
@@ -208,7 +208,7 @@ class ReplicaManager:
         logger.info("The replica manager is shut down")
 
     def begin_controlled_shutdown(self) -> None:
-        """Leaders are going to move away; replicas that are not in sync are not worth keeping up."""
+        """Prepares for leaders to move away: replicas that are not in sync stop fetching."""
         self._changes.is_in_controlled_shutdown = True
 
     # Records
@@ -223,16 +223,16 @@ class ReplicaManager:
         verification_guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> LogAppendInfo:
-        """Appends a batch and waits for nobody: for coordinators, which follow the high watermark themselves.
+        """Appends a batch without waiting for followers: for coordinators, which track the high watermark themselves.
 
-        Raises what went wrong. The caller empties the `action_queue` afterwards, when it holds no locks.
+        Raises the error of a failed append. The caller empties the `action_queue` afterwards, when it holds no locks.
         """
         return self._appends.append_records_to_leader(
             partition, records, required_acks, origin, verification_guard, transaction_version
         )
 
     def append_lane(self, partitions: Iterable[TopicIdPartition]) -> Lane | None:
-        """Where to do what takes the locks of the logs of these partitions, if a log directory of theirs is slow."""
+        """Returns the lane for work that takes the log locks of these partitions, if one of their disks is slow."""
         paces, online = self.log_manager.paces, self.partitions.online
         if paces.attentive and not paces.on_lane:
             for _, topic, number in partitions:
@@ -243,7 +243,7 @@ class ReplicaManager:
         return None
 
     def coordinator_lane(self, partition: TopicPartition) -> Lane | None:
-        """Where a coordinator has to run its events, if they may have to wait for the disk of its partition."""
+        """Returns the lane for a coordinator's events, if they may have to wait for the disk of its partition."""
         if self.log_manager.paces.on_lane:
             return None
         found = self.partitions.online.get(partition)
@@ -260,10 +260,10 @@ class ReplicaManager:
         *,
         internal_topics_allowed: bool = False,
     ) -> None:
-        """Deletes the records before an offset, -1 for all that are committed.
+        """Deletes the records before an offset; -1 deletes all committed records.
 
-        `callback` gets the low watermark of each partition: when all live replicas have deleted them, or after
-        `timeout_ms` with REQUEST_TIMED_OUT.
+        `callback` receives the low watermark of each partition when all live replicas have deleted the records, or
+        REQUEST_TIMED_OUT after `timeout_ms`.
         """
         delete = partial(
             self._deletions.delete_records,
@@ -295,7 +295,7 @@ class ReplicaManager:
         current_leader_epoch: int | None,
         fetch_only_from_leader: bool,
     ) -> OffsetResult:
-        """See `Partition.fetch_offset_for_timestamp`; all -1 if there is no such offset. Raises Kafka's errors."""
+        """See `Partition.fetch_offset_for_timestamp`. All fields are -1 if there is no such offset."""
         return self.partitions.get_partition_or_exception(partition).fetch_offset_for_timestamp(
             timestamp, isolation, current_leader_epoch, fetch_only_from_leader
         )
@@ -310,7 +310,7 @@ class ReplicaManager:
         return found.last_offset_for_leader_epoch(current_leader_epoch, leader_epoch, fetch_only_from_leader=True)
 
     def active_producer_state(self, partition: TopicPartition) -> PartitionResponse:
-        """The producers that the log of a partition remembers, as DescribeProducers tells them."""
+        """Returns the producer state of a partition's log, in the form of a DescribeProducers response."""
         from barnabas.protocol.messages.describe_producers import PartitionResponse, ProducerState
 
         found = self.partitions.get_partition_or_error(partition)
@@ -336,7 +336,7 @@ class ReplicaManager:
     # Partitions
 
     def get_partition_or_error(self, partition: tuple[str, int]) -> Partition | Errors:
-        """The partition if it is online here, or why it is not: see `HostedPartitions`."""
+        """Returns the partition if it is online here, otherwise the error: see `HostedPartitions`."""
         return self.partitions.get_partition_or_error(partition)
 
     def get_partition_or_exception(self, partition: tuple[str, int]) -> Partition:
@@ -346,7 +346,7 @@ class ReplicaManager:
         return self.partitions.online.get(partition)
 
     def maybe_add_listener(self, partition: TopicPartition, listener: PartitionListener) -> bool:
-        """Adds somebody who wants to know what becomes of a partition; False if it is not online."""
+        """Adds a listener to a partition; False if the partition is not online."""
         found = self.partitions.online.get(partition)
         return found is not None and found.maybe_add_listener(listener)
 
@@ -356,32 +356,32 @@ class ReplicaManager:
             found.remove_listener(listener)
 
     def apply_delta(self, delta: TopicsDelta, new_image: MetadataImage) -> None:
-        """Topics have changed: see `ReplicaChanges`."""
+        """Applies changes of topics: see `ReplicaChanges`."""
         self._changes.apply_delta(delta, new_image)
 
     def maybe_shrink_isrs(self) -> None:
-        """Has followers that lag taken out of their ISRs."""
+        """Proposes to remove lagging followers from their ISRs."""
         for partition in self.partitions.online_partitions():
             partition.maybe_shrink_isr()
 
     # Log directories
 
     def describe_log_dirs(self, partitions: Collection[TopicPartition] | None) -> list[DescribeLogDirsResult]:
-        """All log directories, with those of the logs in them that are asked for, or all."""
+        """Describes all log directories, with the requested logs in them, or all logs."""
         return self._log_dirs.describe_log_dirs(partitions)
 
     def alter_replica_log_dirs(self, dirs: Mapping[TopicPartition, str]) -> dict[TopicPartition, Errors]:
-        """Begins to move logs to other directories; the answer says whether it has begun.
+        """Starts to move logs to other directories; the result says whether each move has started.
 
-        LOG_DIR_NOT_FOUND for a directory that this broker has not, KAFKA_STORAGE_ERROR for one that is offline,
-        REPLICA_NOT_AVAILABLE if there is no such replica: then the directory is noted for when there is one.
+        LOG_DIR_NOT_FOUND if this broker does not have the directory, KAFKA_STORAGE_ERROR if the directory is offline,
+        REPLICA_NOT_AVAILABLE if there is no such replica: then a replica created later goes to that directory.
         """
         return self._log_dirs.alter_replica_log_dirs(dirs)
 
     def handle_log_dir_failure(self, path: Path, notify_controller: bool = True) -> None:
-        """Takes a log directory out of service with all partitions in it, and tells the controller.
+        """Takes a log directory and all its partitions offline, and notifies the controller.
 
-        `FatalExitError` if it was the last one, or the one of the metadata log.
+        Raises `FatalExitError` if it was the last log directory, or the one of the metadata log.
         """
         self._log_dirs.handle_log_dir_failure(path, notify_controller)
 

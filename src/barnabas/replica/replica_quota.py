@@ -1,4 +1,4 @@
-"""How much replication traffic a broker may have, from the point of view of those who read for followers."""
+"""The interface of replication quotas."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class ReplicaQuota(Protocol):
-    """A limit on bytes that go to followers, for the partitions that it has been set for."""
+    """A limit on the bytes of replication, for the partitions that it is configured for."""
 
     def record(self, value: int) -> None:
-        """So many bytes have been sent."""
+        """Counts replicated bytes."""
         ...
 
     def is_throttled(self, partition: TopicPartition) -> bool:
-        """Whether the limit counts for this partition."""
+        """Whether the limit applies to this partition."""
         ...
 
     @property
@@ -30,7 +30,7 @@ class UnboundedQuota:
     is_quota_exceeded: Final = False
 
     def record(self, value: int) -> None:
-        """Nobody counts."""
+        """Does nothing."""
 
     def is_throttled(self, partition: TopicPartition) -> bool:  # noqa: ARG002 - no partition is
         return False

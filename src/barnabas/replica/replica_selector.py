@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from (KIP-392)."""
+"""Replica selectors: choose the replica that a consumer reads from (KIP-392)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.replica.results import ClientMetadata
 
 
 class ReplicaView(NamedTuple):
-    """A replica that has what the consumer asks for."""
+    """A replica that has the consumer's fetch offset."""
 
     endpoint: Node
     log_end_offset: int
@@ -20,7 +20,7 @@ class ReplicaView(NamedTuple):
 
 
 class ReplicaSelector(Protocol):
-    """Chooses among the replicas in sync."""
+    """Chooses among the in-sync replicas."""
 
     def select(
         self,
@@ -29,12 +29,12 @@ class ReplicaSelector(Protocol):
         leader: ReplicaView,
         replicas: tuple[ReplicaView, ...],
     ) -> ReplicaView | None:
-        """The replica to read from, None for the leader. `replicas` has the leader among the others."""
+        """Returns the replica to read from, None for the leader. `replicas` includes the leader."""
         ...
 
 
 class LeaderSelector:
-    """Always the leader."""
+    """Always selects the leader."""
 
     def select(
         self,
@@ -47,7 +47,7 @@ class LeaderSelector:
 
 
 class RackAwareReplicaSelector:
-    """A replica in the consumer's rack: the leader if it is there, else the one that is least behind."""
+    """Selects a replica in the consumer's rack: the leader if it is there, else the most caught-up one."""
 
     def select(
         self,
@@ -72,7 +72,7 @@ _KAFKAS_NAMES: Final[Mapping[str, type[Any]]] = {
 
 
 def make_replica_selector(name: str | None) -> ReplicaSelector | None:
-    """What ``replica.selector.class`` stands for: one of Kafka's own by its name there, or a Python class."""
+    """Creates the selector of ``replica.selector.class``: one of Kafka's own by its Java name, or a Python class."""
     if not name:
         return None
     kind = _KAFKAS_NAMES.get(name) or parse_type("replica.selector.class", name, Type.CLASS)

@@ -1,6 +1,6 @@
-"""What the replica manager is asked, and what it answers: plain values, one for each partition of a request.
+"""Parameters and results of the replica manager: plain values, one for each partition of a request.
 
-They are made for every request, so they are tuples or have slots, and carry no behaviour beyond what they are.
+They are created for every request, so they are tuples or have slots, and have no behaviour.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from barnabas.replica.fetch_session import TopicIdPartition
 
 INVALID_OFFSET: Final = -1
 NO_REPLICA: Final = -1
-"""In place of a broker's id: nobody."""
+"""In place of a broker id: no broker."""
 
 CONSUMER_REPLICA_ID: Final = -1
-"""What a consumer has in the place of a broker's id."""
+"""In place of a broker id: a consumer."""
 DEBUGGING_REPLICA_ID: Final = -2
-"""What a tool has there that wants to see everything, and counts as no replica."""
+"""In place of a broker id: a debugging tool, which sees everything and does not count as a replica."""
 
 
 class IsolationLevel(IntEnum):
@@ -35,10 +35,10 @@ class IsolationLevel(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-    """None of a transaction that is open or was aborted."""
+    """Excludes records of open and aborted transactions."""
 
 
-# Looked up once: a member of an enumeration takes as long as a call.
+# Looked up once: looking up an enum member costs as much as a call.
 READ_COMMITTED: Final = IsolationLevel.READ_COMMITTED
 LOG_END: Final = FetchIsolation.LOG_END
 HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
@@ -49,17 +49,17 @@ TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 
 
 class ProduceResult(NamedTuple):
-    """What became of the batch for one partition."""
+    """The result of an append to one partition."""
 
     error: Errors
     base_offset: int = INVALID_OFFSET
     log_append_time: int = NO_TIMESTAMP
-    """-1 unless the topic goes by the broker's clock."""
+    """-1 unless the topic uses LogAppendTime."""
     log_start_offset: int = INVALID_OFFSET
     record_errors: tuple[RecordError, ...] = ()
-    """The records for which the batch was refused."""
+    """The records that caused the batch to be refused."""
     error_message: str | None = None
-    """For the client, where the error code does not say enough."""
+    """A message for the client, where the error code is not specific enough."""
     last_offset: int = INVALID_OFFSET
 
 
@@ -67,15 +67,15 @@ ProduceCallback = Callable[[dict[TopicIdPartition, ProduceResult]], object]
 
 
 class BufferHolder(Protocol):
-    """Whoever accounts for the buffers of an append: a request."""
+    """Accounts for the buffers of an append: a request."""
 
     def hold_buffer(self) -> Callable[[], object]:
-        """Keeps them accounted for beyond the call that brings them, until the function is called that it returns."""
+        """Keeps the buffers accounted for after the current call; returns the function that releases them."""
         ...
 
 
 class NobodysBuffers:
-    """Buffers that nobody accounts for."""
+    """Does not account for buffers."""
 
     def hold_buffer(self) -> Callable[[], object]:
         return self._release
@@ -90,7 +90,7 @@ NOBODYS_BUFFERS: Final = NobodysBuffers()
 
 
 class ClientMetadata(NamedTuple):
-    """Who a consumer is, for the choice of a replica near it (KIP-392)."""
+    """Identifies a consumer, for the choice of a nearby replica (KIP-392)."""
 
     rack_id: str
     client_id: str
@@ -100,10 +100,10 @@ class ClientMetadata(NamedTuple):
 
 
 class FetchParams:
-    """What a fetch wants, from all its partitions alike.
+    """The parameters of a fetch that apply to all its partitions.
 
-    ``client_metadata`` is for consumers that are new enough to be sent to another replica (v11); without it a consumer
-    is served by the leader only.
+    ``client_metadata`` is set for consumers that support a preferred read replica (v11); without it only the leader
+    serves a consumer.
     """
 
     __slots__ = (
@@ -132,7 +132,7 @@ class FetchParams:
         self.replica_id = replica_id
         """The follower's broker id, -1 for a consumer, -2 for a debugging tool."""
         self.replica_epoch = replica_epoch
-        """The follower's broker epoch, -1 if it has not said."""
+        """The follower's broker epoch, -1 if unknown."""
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
@@ -141,11 +141,11 @@ class FetchParams:
         self.is_from_follower = replica_id >= 0
         self.is_from_consumer = replica_id == CONSUMER_REPLICA_ID
         self.fetch_only_leader = self.is_from_follower or (self.is_from_consumer and client_metadata is None)
-        """Whether a follower may not answer this."""
+        """Whether only the leader may serve this fetch."""
 
     @staticmethod
     def isolation_of(replica_id: int, isolation_level: int) -> FetchIsolation:
-        """How far a reader sees who has said this in its request."""
+        """Returns how far a reader with these request fields may read."""
         if replica_id != CONSUMER_REPLICA_ID:
             return LOG_END
         return TXN_COMMITTED if isolation_level == READ_COMMITTED else HIGH_WATERMARK
@@ -180,7 +180,7 @@ FetchCallback = Callable[[list[tuple[TopicIdPartition, FetchPartitionData]]], ob
 
 
 class OffsetResult(NamedTuple):
-    """An offset that was looked for, all -1 if there is none."""
+    """The result of an offset lookup; all fields are -1 if there is none."""
 
     timestamp: int = NO_TIMESTAMP
     offset: int = INVALID_OFFSET
@@ -188,7 +188,7 @@ class OffsetResult(NamedTuple):
 
 
 class EpochEndOffsetResult(NamedTuple):
-    """Where a leader epoch ends; both -1 if nothing is known of it, or if there is an error."""
+    """The end offset of a leader epoch; both fields are -1 if the epoch is unknown, or on an error."""
 
     error: Errors
     leader_epoch: int = -1
@@ -196,7 +196,7 @@ class EpochEndOffsetResult(NamedTuple):
 
 
 class DeleteRecordsResult(NamedTuple):
-    """From where on there are records now, on all replicas; -1 on an error."""
+    """The low watermark of all replicas after a deletion; -1 on an error."""
 
     error: Errors
     low_watermark: int = INVALID_OFFSET

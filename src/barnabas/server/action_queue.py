@@ -1,4 +1,4 @@
-"""Things to do at the end of a request, when its locks are free."""
+"""Queues of actions that run at the end of a request, when its locks are free."""
 
 from __future__ import annotations
 
@@ -16,35 +16,33 @@ Action = Callable[[], object]
 
 
 class ActionQueue(Protocol):
-    """Where the code of a request leaves what its changes make possible for others."""
+    """Collects the follow-up actions of a request, such as completing operations of other requests."""
 
     def add(self, action: Action) -> None: ...
 
     def try_complete_actions(self) -> int:
-        """Runs what this thread has left to run; returns how many actions that were."""
+        """Runs the pending actions of this thread; returns how many there were."""
         ...
 
 
 class DelayedActionQueue:
-    """Actions wait until the request that added them is done.
+    """Defers actions until the request that added them is done.
 
-    An append to a partition may complete the fetches that wait for its data. The append runs under the partition's
-    lock, though, and completing a fetch takes the fetch's lock and then the partition's, so doing it on the spot would
-    take the two in the wrong order. So the append just notes it, and the dispatcher does it when it holds no lock any
-    more::
+    An append to a partition may complete the fetches that wait for its data. But the append runs under the partition's
+    lock, and completing a fetch takes the fetch's lock and then the partition's. Doing it immediately would take the
+    two in the wrong order. So the append only adds an action, and the dispatcher runs it when it holds no lock::
 
         try:
             handle(request)  # ... actions.add(lambda: fetches.check_and_complete(partition))
         finally:
             actions.try_complete_actions()
 
-    Each thread has a queue of its own, so an action is run by the thread that added it, at the end of the request that
-    added it, and no lock is needed. (Kafka's one queue for all lets any handler that happens to finish run the actions
-    of requests that still hold their locks, and wait for them.) A thread that has no such end of a request is given a
-    :class:`DirectActionQueue` instead.
+    Each thread has its own queue, so the thread that added an action runs it, at the end of the same request, and no
+    lock is needed. (With Kafka's single queue, a handler that finishes may run the actions of requests that still hold
+    their locks, and wait for them.) A thread that does not run requests uses a :class:`DirectActionQueue` instead.
 
-    An action that adds another has that run, too, before the call returns. One that fails is logged, and the rest run:
-    they belong to other people's requests.
+    Actions that are added by an action run before the call returns, too. If an action fails, the error is logged and
+    the others run: they belong to other requests.
     """
 
     __slots__ = ("_local",)
@@ -58,7 +56,7 @@ class DelayedActionQueue:
     def try_complete_actions(self) -> int:
         local = self._local
         if not local.pending or local.running:
-            return 0  # nothing to do; or called by an action: the loop that runs it gets to the others as well
+            return 0  # nothing to do; or called by an action, whose loop runs the others as well
         done = 0
         local.running = True
         try:
@@ -70,7 +68,7 @@ class DelayedActionQueue:
         return done
 
     def pending(self) -> int:
-        """How many actions this thread has not run yet."""
+        """Returns the number of pending actions of this thread."""
         return len(self._local.pending)
 
 
@@ -81,7 +79,7 @@ class _Actions(threading.local):
 
 
 class DirectActionQueue:
-    """Actions are run on the spot, for callers that hold no lock when they add one."""
+    """Runs actions immediately, for callers that hold no lock when they add one."""
 
     __slots__ = ()
 

@@ -10,10 +10,10 @@ from barnabas.protocol.versions import VersionRange
 
 
 class ApiVersionManager:
-    """The APIs of a scope, all of them or the given ones, without unstable versions unless they are enabled.
+    """Holds the APIs of a scope, all or the given ones, without unstable versions unless they are enabled.
 
-    ApiVersions is served in any version whatever: its handler answers one it does not know with version 0 and an
-    error, which is how a newer client finds out what to speak.
+    ApiVersions is served in every version: its handler responds to an unknown version with version 0 and an error,
+    from which a newer client learns the supported versions.
     """
 
     def __init__(self, scope: Scope, apis: Collection[ApiKey] | None = None, *, unstable: bool = False) -> None:
@@ -36,5 +36,5 @@ class ApiVersionManager:
         return dict(self._ranges)
 
     def advertised(self) -> dict[ApiKey, VersionRange]:
-        """What an ApiVersions response lists."""
+        """Returns the versions that an ApiVersions response lists."""
         return {key: key.advertised_versions(unstable=self.unstable) for key in self._ranges}

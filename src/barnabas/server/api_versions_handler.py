@@ -1,17 +1,17 @@
-"""ApiVersions (v0-5, and every version to come): what this node speaks, be it a broker or a controller (R03).
+"""ApiVersions (v0-5, and all future versions): lists the API versions of this broker or controller (R03).
 
-The first request on nearly every connection, so it must be answered whatever the client's age: to a version that is not
-known yet, with the body of version 0, UNSUPPORTED_VERSION and the versions of ApiVersions itself, from which the client
-picks one and asks again. It needs no permission.
+It is the first request on nearly every connection, so clients of every version must get a response. An unknown version
+gets a version 0 body with UNSUPPORTED_VERSION and the versions of ApiVersions itself; the client picks one and retries.
+It needs no permission.
 
-From version 3 on a client says what software it is; a name or version that has other than letters, digits, dots and
-hyphens is INVALID_REQUEST. From version 5 on it says which node of which cluster it means to talk to, both or neither.
-If that is somebody else, an address has changed hands, and REBOOTSTRAP_REQUIRED sends the client back to its bootstrap
-servers before it can do any harm to the wrong cluster (KIP-1242).
+From v3 on, a client sends its software name and version; one with characters other than letters, digits, dots and
+hyphens is INVALID_REQUEST. From v5 on, it sends the cluster id and node id that it expects, both or neither. If they
+do not match, an address has been reassigned, and REBOOTSTRAP_REQUIRED sends the client back to its bootstrap servers
+before it can do harm to the wrong cluster (KIP-1242).
 
-Clients of ours that are on this machine are also told of a socket that is not TCP (`transport.local.offer`).
+Barnabas clients on this machine are also offered a socket that is not TCP (`transport.local.offer`).
 
-``zk_migration_ready`` is left of the migration away from ZooKeeper, and always false.
+``zk_migration_ready`` is a remnant of the ZooKeeper migration, and always false.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _NO_NODE_ID: Final = -1
 
 
 class SpokenVersions(Protocol):
-    """What a node speaks, and the features of its cluster."""
+    """The API versions of a node, and the features of its cluster."""
 
     def api_versions_response(self, throttle_time_ms: int, version: int) -> ApiVersionsResponse:
-        """The answer to somebody who asks in this version."""
+        """Returns the response to a request of this version."""
         ...
 
 
 class ApiVersionsHandler:
-    """Tells clients, and other nodes, what they may ask."""
+    """Handles ApiVersions requests of clients and other nodes."""
 
     def __init__(self, helper: RequestHandlerHelper, versions: SpokenVersions, cluster_id: str, node_id: int) -> None:
         self._helper = helper
@@ -80,13 +80,13 @@ class ApiVersionsHandler:
             self._helper.send_response_maybe_throttle(request, answer)
             return
         if isinstance(error, UnsupportedVersionError):
-            # The answer goes out in the version of the request, unless that is changed: a client of any age reads v0.
+            # The response has the version of the request, so that is set to 0: every client can read v0.
             request.api_version = 0
         self._helper.send_error_response_maybe_throttle(request, error)
 
     @staticmethod
     def _local_socket_for(request: Request) -> LocalSocketOffer | None:
-        """A shorter way for clients on this machine, which only ours know of."""
+        """Returns the local socket for a client on this machine; only Barnabas clients support it."""
         context = request.context
         ours = request.api_version >= FIRST_VERSION_WITH_TAGS and context.client_software_name == SOFTWARE_NAME
         return context.local_socket if ours else None

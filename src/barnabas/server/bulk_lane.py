@@ -1,4 +1,4 @@
-"""The bulk lane: requests that cost much, one at a time, within bounds on their memory."""
+"""The bulk lane: runs expensive requests one at a time, with bounded memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from barnabas.server.request import Request
 BULK_QUEUE_BYTES: Final = 64 << 20
 """How many bytes of requests may wait in the bulk lane."""
 BULK_RESPONSE_BYTES: Final = 32 << 20
-"""How many bytes of responses of bulk requests may be unsent before the next bulk request is started."""
+"""How many bytes of bulk responses may be unsent before the next bulk request has to wait."""
 STALLED_MS: Final = 5_000
-"""How long a client may leave the response to a bulk request unread while others wait for its memory."""
+"""How long a client may leave a bulk response unread while other requests wait for its memory."""
 
 
 class BulkResponse(SendResponse):
-    """The response to a bulk request. The lane watches it by a weak reference: sent, dropped or closed with its
-    connection, however it ends, its memory is free when nobody refers to it any more."""
+    """The response to a bulk request. The lane holds a weak reference to it: whether it is sent, dropped or closed
+    with its connection, its memory is free when the last reference is gone."""
 
     __slots__ = ("__weakref__", "since_ns")
 
@@ -27,16 +27,16 @@ class BulkResponse(SendResponse):
 
 
 class BulkLane:
-    """The queue of bulk requests, how many handlers are at them, and what their responses take up.
+    """Tracks queued bulk requests, the running ones, and the memory of their responses.
 
     A request with a hundred thousand entries, or with records that decompress to megabytes, may keep a handler busy
-    for a second. With the global interpreter lock, each thread at such work slows all others down, so only `width`
-    handlers do it at a time. Ordinary requests never wait behind it.
+    for a second. With the global interpreter lock, each such thread slows down all others, so only `width` handlers
+    run bulk requests at a time. Ordinary requests never wait behind them.
 
-    Memory is bounded twice. Requests that wait have at most ``BULK_QUEUE_BYTES``; the connection of one that does not
-    fit is closed. Responses that are not sent yet have about ``BULK_RESPONSE_BYTES``: as long as they have more, the
-    next request is not started. A client that does not read must not keep the others waiting for ever, so after
-    ``STALLED_MS`` the connection with the oldest of these responses is closed.
+    Memory is bounded twice. Queued requests take at most ``BULK_QUEUE_BYTES``; the connection of a request that does
+    not fit is closed. Unsent responses take about ``BULK_RESPONSE_BYTES``: while they take more, the next request is
+    not started. A client that does not read must not block the others for ever, so after ``STALLED_MS`` the connection
+    with the oldest unsent response is closed.
 
     All methods are called with the channel's lock held.
     """
@@ -46,14 +46,14 @@ class BulkLane:
         self._waiting: deque[Request] = deque()
         self._waiting_bytes = 0
         self.running: set[Request] = set()
-        """What handlers are at now; others may look whether there is anything in it without the lock."""
+        """The requests that handlers are running. It may be tested for emptiness without the lock."""
         self._unsent: list[weakref.ref[BulkResponse]] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, request: Request) -> bool:
-        """Queues a request; false if there is no room for it."""
+        """Queues a request; returns False if there is no room for it."""
         if self._waiting and self._waiting_bytes + request.size > BULK_QUEUE_BYTES:
             return False
         self._waiting.append(request)
@@ -75,7 +75,7 @@ class BulkLane:
         self.running.discard(request)
 
     def respond(self, response: BulkResponse) -> None:
-        """Counts the memory of a response until it is gone."""
+        """Counts the memory of a response until it is freed."""
         self._unsent.append(weakref.ref(response))
 
     def _unsent_bytes(self) -> int:
@@ -83,7 +83,7 @@ class BulkLane:
         return sum(response.size for reference in self._unsent if (response := reference()) is not None)
 
     def stalled(self, now_ns: int) -> Request | None:
-        """The request whose unread response has kept others waiting for too long, if there is one."""
+        """Returns the request whose unread response has blocked others for too long, if there is one."""
         if not self._waiting or self._unsent_bytes() < BULK_RESPONSE_BYTES:
             return None
         oldest = self._unsent[0]()

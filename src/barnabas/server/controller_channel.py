@@ -1,7 +1,7 @@
-"""What parts of a broker see of its connection to the active controller.
+"""The interface of a broker's connection to the active controller.
 
-Who is controller changes, and connections break. Whoever has something to tell the controller should not have to care:
-it hands a request over and is told, once, what became of it.
+The active controller changes and connections break, but callers need not handle that: they queue a request and get
+exactly one callback with its outcome.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from barnabas.protocol.message import Request
 
 
 class ControllerRequestCompletionHandler(Protocol):
-    """Is told what became of a request: exactly one of the two is called, once, on the thread of the channel.
+    """Receives the outcome of a request: exactly one method is called, once, on the channel's thread.
 
-    That thread sends the next request only when the handler has returned, so a handler must not wait for anything.
+    That thread sends the next request only after the handler has returned, so a handler must not block.
     """
 
     def on_complete(self, response: ClientResponse) -> None:
-        """The controller has answered; or it cannot be asked: see ``authentication_error`` and ``version_mismatch``.
+        """Receives the response, or a failure to send: see ``authentication_error`` and ``version_mismatch``.
 
-        Never a lost connection, and never NOT_CONTROLLER: those the channel deals with.
+        Never a lost connection or NOT_CONTROLLER: the channel retries those.
         """
         ...
 
     def on_timeout(self) -> None:
-        """No controller could be found and asked in time, or the channel has been shut down."""
+        """Called if no controller responded in time, or if the channel has been shut down."""
         ...
 
 
 class ControllerChannel(Protocol):
-    """Requests to the active controller, whoever that is at the moment."""
+    """Sends requests to the current active controller."""
 
     @property
     def retry_timeout_ms(self) -> int:
-        """For how long a request is tried."""
+        """How long a request is retried."""
         ...
 
     @property
     def controller_api_versions(self) -> NodeApiVersions | None:
-        """What the controller speaks; None before the first connection to one."""
+        """The controller's API versions; None before the first connection."""
         ...
 
     def start(self) -> None: ...
@@ -49,5 +49,5 @@ class ControllerChannel(Protocol):
     def shutdown(self) -> None: ...
 
     def send_request(self, body: Request | RequestBuilder, handler: ControllerRequestCompletionHandler) -> None:
-        """Queues a request. Requests go out in order and one at a time."""
+        """Queues a request. Requests are sent in order, one at a time."""
         ...

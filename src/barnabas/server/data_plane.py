@@ -1,22 +1,22 @@
-"""The data plane: how a request gets from a processor to a handler.
+"""The data plane: passes requests from processors to handlers.
 
-That is a policy, because what is best depends on the interpreter. Under the global interpreter lock two threads never
-run Python at the same time, so passing a request from one to the other buys no parallelism and costs two thread
-switches, more than most requests cost themselves. Without that lock it is the other way round.
+The best policy depends on the interpreter. Under the global interpreter lock, two threads never run Python at the same
+time. Passing a request to another thread then gains no parallelism and costs two thread switches, which is more than
+most requests cost themselves. Without that lock the opposite holds.
 
 ``queue``
-    The documented way: every request goes through the request channel to the handler pool.
+    The documented policy: every request goes through the request channel to the handler pool.
 ``direct``
-    A processor handles a request itself, if the handler says that it is short and never waits, and if nothing is
-    queued that came before. Everything else goes to the pool.
+    A processor handles a request inline if the API's handler is short and never blocks, and if no earlier request is
+    queued. Everything else goes to the pool.
 
 Muting, ordering, bounds, quotas, callbacks and the timeline are the same in both.
 
-**What a request may cost is bounded before it runs.** A network thread belongs to everybody, and one request can ask
-for a second of work. So each API has a number of bytes up to which its requests are *light*
-(`barnabas.server.dispatch.ApiDispatcher.light_bytes`): a larger one goes to the bulk lane of the request channel, in
-either policy. A handler that finds more work behind a small request than the bytes promised, such as records that
-decompress to a thousand times their size, hands it over itself (`RequestLocal.hand_over`).
+**The cost of a request is bounded before it runs.** All connections share the network thread, and one request can
+cause a second of work. So each API has a size in bytes up to which its requests are *light*
+(`barnabas.server.dispatch.ApiDispatcher.light_bytes`). A larger request goes to the bulk lane of the request channel,
+in both policies. A handler that finds more work than the size suggests, such as records that decompress to a thousand
+times their size, moves the request to the bulk lane itself (`RequestLocal.hand_over`).
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ from barnabas.server.request_channel import RequestChannel
 
 
 class HandOff(StrEnum):
-    """The two policies."""
+    """The policies for passing requests to handlers."""
 
     QUEUE = "queue"
     DIRECT = "direct"
 
     @classmethod
     def default(cls) -> HandOff:
-        """``direct`` under the global interpreter lock, ``queue`` without it."""
+        """Returns ``direct`` under the global interpreter lock, ``queue`` without it."""
         is_gil_enabled = getattr(sys, "_is_gil_enabled", None)
         return cls.DIRECT if is_gil_enabled is None or is_gil_enabled() else cls.QUEUE
 
     def default_placement(self) -> Placement:
-        """Where the threads of the request path run unless told otherwise.
+        """Returns the default CPU placement of the request threads.
 
-        With ``queue`` and the global interpreter lock they are kept on one core, because they only ever take turns: on
-        two cores that came to 0.40 of a bare loop's throughput, against 0.24 to 0.29 when the kernel spread them.
+        With ``queue`` and the global interpreter lock, they are pinned to one core, because they only take turns. On a
+        two-core machine that reached 0.40 of a bare loop's throughput, against 0.24 to 0.29 when spread by the kernel.
         """
         return on_one_core() if self is HandOff.QUEUE and HandOff.default() is HandOff.DIRECT else anywhere
 
     @property
     def default_network_threads(self) -> int:
-        """Kafka's three, or one: more would only take the interpreter lock away from each other."""
+        """Kafka's 3, or 1 for ``direct``: more threads would only compete for the interpreter lock."""
         return 1 if self is HandOff.DIRECT else 3
 
 
 class DataPlane:
-    """Gives processors what they need to make requests and to have them handled."""
+    """Creates requests for processors and submits them to handlers."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class DataPlane:
 
     @staticmethod
     def _check_served(header: ParsedHeader, served: VersionRange | None) -> None:
-        """ApiVersions is served in any version: its handler answers one it does not know with an error in version 0."""
+        """Rejects an API or version that is not served; any ApiVersions version passes (errors are sent as v0)."""
         if served is None:
             raise InvalidRequestError(f"{header.api_key.title} is not enabled on this listener")
         if header.api_key is not ApiKey.API_VERSIONS:
@@ -116,10 +116,10 @@ class DataPlane:
             )
 
     def _submit_direct(self, requests: list[Request]) -> None:
-        """Handles what may be handled here, in order; what may not goes to the pool, and all behind it that must wait.
+        """Handles inline requests on this thread, in order, and queues the others for the pool.
 
-        Requests of one list are of different connections, so they may overtake each other; what must not happen is that
-        one overtakes what was queued before.
+        The requests of one list belong to different connections, so they may overtake each other. They must not
+        overtake requests that were queued earlier.
         """
         inline = self._inline
         channel = self.channel
@@ -140,7 +140,7 @@ class DataPlane:
             self._submit_queued(queued)
 
     def _submit_queued(self, requests: list[Request]) -> None:
-        """Sends bulk requests to their lane, and all others to the request queue."""
+        """Sends bulk requests to the bulk lane and all others to the request queue."""
         light_bytes = self._light_bytes
         bulk = [request for request in requests if request.size > light_bytes.get(request.api_key, LIGHT_BYTES)]
         if bulk:

@@ -1,19 +1,19 @@
-"""The dispatcher: from an API key to the handler of that API (R01).
+"""The dispatcher: finds the handler of an API key and calls it (R01).
 
-Handlers live in *families*, small classes that hold what their APIs need. The handler of an API is the method that has
-the API's name, so registering a family registers its handlers:
+Handlers are grouped in *families*, small classes that hold the dependencies of their APIs. The handler of an API is
+the method with the API's name, so registering a family registers its handlers:
 
     class ClusterHandler:
         def describe_cluster(self, request: Request, local: RequestLocal) -> None: ...
 
     apis = ApiDispatcher(handlers_of(ClusterHandler(...), ProduceHandler(...)), helper)
 
-A family may also be made *on demand*, when the first of its requests comes, or in a step of `ApiDispatcher.loading`.
-Its modules are imported then, so the broker starts without them. `FamilyOnDemand` lists the APIs of such a family.
+A family may also be created *on demand*, by its first request or by a step of `ApiDispatcher.loading`. Its modules are
+imported then, so the broker starts without them. `FamilyOnDemand` lists the APIs of such a family.
 
-There are two styles. A handler answers itself, now or from a callback, and returns nothing; or it returns a future of
-the work that will answer. However it fails, by raising or through its future, the error ends in one funnel, which
-answers with it or closes the connection (`RequestHandlerHelper.handle_error`).
+There are two styles. A handler sends the response itself, now or from a callback, and returns None; or it returns a
+future of the work that will send it. All errors, raised or set on the future, end in
+`RequestHandlerHelper.handle_error`, which sends an error response or closes the connection.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from barnabas.server.request_local import RequestLocal
 logger = logging.getLogger(__name__)
 
 LIGHT_BYTES: Final = 4096
-"""Up to which size a request is light, unless its API has a figure of its own: some hundred entries."""
+"""The size up to which a request is light, unless its API has its own limit: a few hundred entries."""
 
 Handler = Callable[[Request, RequestLocal], Future[Any] | None]
 _Method = TypeVar("_Method", bound=Callable[..., Future[Any] | None])
@@ -43,7 +43,7 @@ _BY_METHOD_NAME: Final = {api_key.name.lower(): (api_key,) for api_key in ApiKey
 
 
 def handles(*api_keys: ApiKey) -> Callable[[_Method], _Method]:
-    """Marks a method that handles APIs of other names, or several."""
+    """Marks a method that handles several APIs, or an API with another name."""
 
     def mark(method: _Method) -> _Method:
         setattr(method, _HANDLES, api_keys)
@@ -53,7 +53,7 @@ def handles(*api_keys: ApiKey) -> Callable[[_Method], _Method]:
 
 
 def handlers_of(*families: object) -> dict[ApiKey, Handler]:
-    """Returns the handlers of some families by API; ValueError if an API has two."""
+    """Returns the handlers of the families by API; ValueError if an API has two handlers."""
     table: dict[ApiKey, Handler] = {}
     for family in families:
         for cls in type(family).__mro__:
@@ -66,18 +66,18 @@ def handlers_of(*families: object) -> dict[ApiKey, Handler]:
 
 
 class FamilyOnDemand:
-    """A family that is made, and imported, when it is needed. The table of APIs has to know them before."""
+    """A family that is imported and created on first use. Its APIs are declared in advance."""
 
     def __init__(self, api_keys: Collection[ApiKey], make: Callable[[], object]) -> None:
         self.api_keys = frozenset(api_keys)
         self._make = make
         self._lock = threading.Lock()
-        """Lets one thread make the family. What is made takes no locks of the request path, so nothing is taken in
-        this one but those of the modules that are imported."""
+        """Lets only one thread create the family. Only import locks are taken while it is held: creating a family
+        takes no lock of the request path."""
         self._handlers: dict[ApiKey, Handler] | None = None
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """The handlers; made by the first who asks."""
+        """Returns the handlers; the first call creates them."""
         with self._lock:
             if self._handlers is None:
                 made = handlers_of(self._make())
@@ -92,11 +92,11 @@ def _nothing() -> None:
 
 
 class ApiDispatcher:
-    """Finds the handler of a request, and sees to it that the request comes to an end.
+    """Calls the handler of a request and makes sure that the request ends.
 
-    `drain_actions` runs what the request has made possible: a produce that moved a high watermark completes fetches
-    which wait for that. It runs after the handler, whatever became of it, and so outside of all locks that the handler
-    held (R02).
+    `drain_actions` runs the actions that the request has deferred: for example, a produce that advanced a high
+    watermark completes the fetches that wait for it. It runs after the handler, even if that failed, and so outside
+    all locks that the handler held (R02).
     """
 
     def __init__(
@@ -120,16 +120,16 @@ class ApiDispatcher:
         self._drain_actions = drain_actions
         self.inline_apis = frozenset(inline_apis) & self._handlers.keys()
         self.light_bytes = {} if light_bytes is None else dict(light_bytes)
-        """APIs whose requests are light up to another size than ``LIGHT_BYTES``."""
+        """The light size of APIs for which it is not ``LIGHT_BYTES``."""
 
     @property
     def apis(self) -> frozenset[ApiKey]:
-        """What can be handled: an API that is not in here must not be advertised."""
+        """The APIs that have a handler. No other API may be advertised."""
         return frozenset(self._handlers)
 
     def handle(self, request: Request, request_local: RequestLocal) -> None:
         try:
-            # A processor has checked that this listener serves the API: a KeyError is a mistake of ours.
+            # The processor has checked that this listener serves the API, so a KeyError is a bug here.
             future = self._handlers[request.api_key](request, request_local)
             if future is not None:
                 future.add_done_callback(lambda done: self._on_done(request, done))
@@ -143,13 +143,13 @@ class ApiDispatcher:
     def _make_and_handle(
         self, family: FamilyOnDemand, request: Request, request_local: RequestLocal
     ) -> Future[Any] | None:
-        """The first request of a family; from the second on its handlers are in the table themselves."""
+        """Handles the first request of a family. It puts the family's handlers into the table for later requests."""
         handlers = family.handlers()
         self._handlers.update(handlers)
         return handlers[request.api_key](request, request_local)
 
     def loading(self) -> list[Callable[[], None]]:
-        """Steps that make the families which are made on demand, in the order in which they were given."""
+        """Returns steps that create the on-demand families, in the given order."""
 
         def load(family: FamilyOnDemand) -> None:
             self._handlers.update(family.handlers())

@@ -1,24 +1,24 @@
-"""Requests inside Envelopes: how the controller sees what a broker forwards (KIP-590).
+"""Requests inside Envelopes: the requests that a broker forwards to the controller (KIP-590).
 
-A client cannot reach the controllers. So a broker that gets, say, a CreateTopics wraps it, header and all, in an
-Envelope together with who the client is, and sends that on its own connection:
+A client cannot reach the controllers. So a broker that receives, for example, a CreateTopics wraps it, with its header
+and the client's identity, in an Envelope, and sends that over its own connection:
 
     client --CreateTopics--> broker --Envelope(principal, address, CreateTopics)--> controller
     client <--CreateTopics-- broker <--Envelope(CreateTopics response)------------- controller
 
-On the controller the request inside is a `Request` like any other, with the *client's* principal and address for its
-authorization and the *broker's* connection for its answer. Whoever handles it does not notice: its answer is put into
-an Envelope on the way out, and there alone.
+On the controller the inner request is an ordinary `Request`, with the *client's* principal and address for
+authorization and the *broker's* connection for the response. Its handler needs no special code: the response is wrapped
+in an Envelope only when it is sent.
 
-What an Envelope's own error code tells the broker:
+The meaning of the Envelope's own error code, and the broker's reaction:
 
 ============================ =========================================== ===========================================
-``NONE``                     the answer is inside, whatever it says      gives it to the client
-``NOT_CONTROLLER``           this node is not the active controller      finds the controller and sends it again
-``UNSUPPORTED_VERSION``      what is inside cannot be read or served     hangs up on the client, which asks anew
-``CLUSTER_AUTHORIZATION_..`` the broker may not forward                  tells the client UNKNOWN_SERVER_ERROR, as
-                                                                         with every other code: it is none of the
-                                                                         client's doing
+``NONE``                     the response is inside, even an error       passes it to the client
+``NOT_CONTROLLER``           this node is not the active controller      finds the controller and retries
+``UNSUPPORTED_VERSION``      the inner request cannot be read or served  disconnects the client, which retries
+``CLUSTER_AUTHORIZATION_..`` the broker may not forward                  sends UNKNOWN_SERVER_ERROR to the client,
+                                                                         as for every other code: the client did
+                                                                         not cause it
 ============================ =========================================== ===========================================
 """
 
@@ -47,7 +47,7 @@ from barnabas.server.request import Request
 
 
 class ForwardedRequest(Request):
-    """The request inside an Envelope. It answers with the Envelope's correlation id, on the Envelope's connection."""
+    """The request inside an Envelope. Its response has the Envelope's correlation id and connection."""
 
     __slots__ = ("_client_address", "_principal", "envelope")
 
@@ -63,7 +63,7 @@ class ForwardedRequest(Request):
 
     @property
     def request_context(self) -> RequestContext:
-        """Who and where are the client's; the listener is the one that the Envelope came over."""
+        """The client's principal and address, with the listener of the Envelope."""
         context = self.context
         return RequestContext(
             self._principal,
@@ -78,11 +78,11 @@ class ForwardedRequest(Request):
 
 
 def open_envelope(request: Request) -> ForwardedRequest:
-    """The request inside; whether the broker may forward at all has been checked.
+    """Returns the inner request. The caller has checked that the broker may forward.
 
-    What is wrong with the Envelope itself is raised as what it is. Whatever is wrong with the bytes inside, the header,
-    the version or the body, is UNSUPPORTED_VERSION. A broker of another version may have forwarded in good faith what
-    makes no sense here; and of an INVALID_REQUEST it would not know whose fault it was, its own or its client's.
+    An error of the Envelope itself is raised as such. Any error in the inner bytes (header, version or body) is
+    UNSUPPORTED_VERSION: a broker of another version may have forwarded, correctly, a request that is unknown here, and
+    could not tell from INVALID_REQUEST whether it or its client is at fault.
     """
     body = request.body
     assert isinstance(body, EnvelopeRequest)
@@ -106,7 +106,7 @@ def open_envelope(request: Request) -> ForwardedRequest:
 
 
 def _client_address(packed: Buffer) -> str:
-    """The client's address as text. An IPv4 address in its IPv6 form is the same host, and ACLs know the former."""
+    """Returns the client's address as text. An IPv4-mapped IPv6 address becomes IPv4, the form that ACLs use."""
     try:
         address = ipaddress.ip_address(bytes(packed))
     except ValueError:
@@ -117,23 +117,23 @@ def _client_address(packed: Buffer) -> str:
 
 
 def enveloped_parts(request: Request, envelope: Request, response: Response) -> list[Any]:
-    """The answer to a forwarded request as the frame of the Envelope's answer.
+    """Returns the frame of the EnvelopeResponse that carries the response to a forwarded request.
 
-    If the answer says that this is not the controller, so does the Envelope, and carries nothing: the broker has to
-    look for the controller and send the request again, and the client must not hear of that.
+    If the response says that this is not the controller, the Envelope has NOT_CONTROLLER and no response inside: the
+    broker then finds the controller and retries, and the client must not see the error.
     """
     if says_not_controller(response):
         wrapped = EnvelopeResponse(error_code=Errors.NOT_CONTROLLER)
     else:
         parts = response_parts(response, request.api_version, request.correlation_id)
-        wrapped = EnvelopeResponse(response_data=b"".join(parts)[LENGTH_SIZE:])  # a frame, but without its size
+        wrapped = EnvelopeResponse(response_data=b"".join(parts)[LENGTH_SIZE:])  # a frame without its length prefix
     return response_parts(wrapped, envelope.api_version, envelope.correlation_id)
 
 
 def says_not_controller(response: Response) -> bool:
-    """Whether any error code of a response, at whatever depth, means that another node is the controller.
+    """Returns whether any error code of a response, at any depth, means that another node is the controller.
 
-    DescribeQuorum is about the leader of the metadata log. That is the controller, too, but has its own error code.
+    DescribeQuorum goes to the leader of the metadata log. That is also the controller, but has its own error code.
     """
     is_quorum = response.api_key is ApiKey.DESCRIBE_QUORUM
     return _has_code(response, Errors.NOT_LEADER_OR_FOLLOWER if is_quorum else Errors.NOT_CONTROLLER)
@@ -148,9 +148,9 @@ def _has_code(struct: Struct, code: int) -> bool:
 
 @cache
 def _places_of_codes(struct: type[Struct]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a struct has an error code itself, and in which of its arrays there are some.
+    """Returns whether a struct has an error code, and which of its arrays contain error codes.
 
-    A CreateTopics answer lists some thirty settings for each topic. They are not looked through, for they have none.
+    A CreateTopics response lists about thirty configs per topic. They have no error code and are skipped.
     """
     nested = tuple(
         field.name

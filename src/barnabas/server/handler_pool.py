@@ -1,4 +1,4 @@
-"""Request handlers: the threads that do the work behind the request channel."""
+"""Request handlers: the threads that process requests from the request channel."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ log = LimitedLogger(logging.getLogger(__name__))
 RECEIVE_MS = 300
 _GIVE_BACK_NS = 500_000_000
 WAKE_AFTER = 16
-"""Answers that a handler may give before it wakes the processors of all of them."""
+"""How many responses a handler may send before it wakes their processors."""
 _REPORT_IDLE_NS = 1_000_000
-"""Idle time is added up and reported in pieces of at least this: a meter costs more than a short wait."""
+"""Idle time is reported in sums of at least this length: updating a meter costs more than a short wait."""
 
 
 class ApiRequestHandler(Protocol):
-    """What is behind the handlers: the dispatcher of a broker or a controller."""
+    """The dispatcher of a broker or a controller, as the handlers see it."""
 
     def handle(self, request: Request, request_local: RequestLocal) -> None:
-        """Handles a request, now or later; answers it through the request channel."""
+        """Handles a request, now or later, and sends the response through the request channel."""
         ...
 
     def try_complete_actions(self) -> None:
-        """Drains the actions that requests have deferred."""
+        """Runs the actions that requests have deferred."""
         ...
 
     @property
     def inline_apis(self) -> frozenset[ApiKey]:
-        """The APIs whose handling is short and never waits, so that a network thread may do it itself."""
+        """The APIs whose handlers are short and never block, so that a network thread may run them inline."""
         ...
 
     @property
     def light_bytes(self) -> Mapping[ApiKey, int]:
-        """The size up to which requests of an API are light, where it is not ``LIGHT_BYTES``."""
+        """The size up to which requests of an API are light, if it differs from ``LIGHT_BYTES``."""
         ...
 
 
 class RequestRunner:
-    """Runs the handler for one request, on whatever thread, with all that has to happen around it.
+    """Runs the handler for one request on the calling thread, with timing, error handling and cleanup.
 
-    Whatever goes wrong, the thread lives on and the buffer goes back. A request that its handler left without an
-    answer has its connection closed: a client that is cut off connects again, a client that hears nothing waits for
-    its timeout.
+    The thread survives every error and the buffer is always released. If a handler fails without a response, the
+    connection is closed: a disconnected client reconnects at once, while a client without a response waits for its
+    timeout.
     """
 
     def __init__(
@@ -74,20 +74,20 @@ class RequestRunner:
         self._exit = exit_procedure
         self._gave_back_ns = NOT_SET
         self.placement = placement
-        """Called by each thread that handles requests when it starts."""
+        """Each thread that handles requests calls this when it starts."""
 
     def new_local(self, *, inline: bool = False) -> RequestLocal:
-        """For the thread that calls this; ``inline`` if it is a network thread."""
+        """Makes the RequestLocal of the calling thread; ``inline`` if that is a network thread."""
         return RequestLocal(self.channel.send_callback, self.channel.send_bulk if inline else None)
 
     def run_bulk(self, request: Request, local: RequestLocal) -> None:
-        """Runs the handler for a request of the bulk lane, and returns the memory that it took."""
+        """Runs the handler for a bulk request, then returns freed memory to the operating system."""
         try:
             self.run(request, local)
         finally:
             self.channel.finish_bulk()
         now = self._now()
-        if now - self._gave_back_ns >= _GIVE_BACK_NS:  # not each time: it takes some milliseconds
+        if now - self._gave_back_ns >= _GIVE_BACK_NS:  # not every time: it takes some milliseconds
             self._gave_back_ns = now
             give_back_free_memory()
 
@@ -100,7 +100,7 @@ class RequestRunner:
             log.critical("Fatal error while handling %r: %s", request, error)
             self._exit(error.status)
         except ProtocolError as error:
-            # The peer's doing and no bug of ours: one line without a stack trace, or anybody could fill the log.
+            # The client's error, not a bug here: log one line without a stack trace, or any client could fill the log.
             log.warning("Closing connection %s after a bad request: %s", request.connection_id, error)
             self.channel.update_error_metrics(request, Errors.INVALID_REQUEST)
             self.channel.close_unanswered(request)
@@ -108,12 +108,12 @@ class RequestRunner:
             log.exception("Handling %r failed", request)
             self.channel.close_unanswered(request)
         finally:
-            if local.request is not None:  # otherwise it was handed over, and belongs to another thread
+            if local.request is not None:  # None: it was handed over and belongs to another thread
                 local.request = None
                 request.handler_done(self._now)
 
     def run_callback(self, callback: CallbackRequest, local: RequestLocal) -> None:
-        """Goes on with a request that has waited; several waits of one request add up to one callback time."""
+        """Continues a request that has waited. The callback times of one request are added up."""
         request = callback.request
         now = self._now()
         if request.callback_request_dequeue_time_ns != NOT_SET:
@@ -141,7 +141,7 @@ class RequestRunner:
 
 
 class KafkaRequestHandler:
-    """One handler thread: takes what the channel has, runs it, and measures how long it had nothing to do."""
+    """One handler thread: takes items from the channel, runs them and measures its idle time."""
 
     def __init__(
         self, handler_id: int, name: str, runner: RequestRunner, clock: Clock, idle: Callable[[int], None]
@@ -175,7 +175,7 @@ class KafkaRequestHandler:
                         self._runner.run_bulk(item, local)
                         continue
                     run(item, local)
-                    for _ in range(WAKE_AFTER - 1):  # and the short ones behind it, as long as answers may wait
+                    for _ in range(WAKE_AFTER - 1):  # short requests behind it, within the wake-up limit
                         item = take_short()
                         if item is None:
                             break
@@ -184,7 +184,7 @@ class KafkaRequestHandler:
                     return
                 elif isinstance(item, CallbackRequest):
                     self._runner.run_callback(item, local)
-                # else a wake-up, or nothing in all that time
+                # else a wake-up or a timeout
                 if to_wake:
                     channel.wake_processors(to_wake)
         except BaseException:
@@ -195,7 +195,7 @@ class KafkaRequestHandler:
 
 
 class KafkaRequestHandlerPool:
-    """``num.io.threads`` handlers on one channel; their number can be changed while they work."""
+    """Runs ``num.io.threads`` handlers on one channel. The number can be changed at run time."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class KafkaRequestHandlerPool:
                 )
                 self._handlers.append(handler)
                 handler.thread.start()
-            # Which handler takes a shutdown cannot be chosen, so any may end; what counts is how many.
+            # Any handler may take a shutdown item, so only the number of handlers that stop is determined.
             for _ in range(before - count):
                 self._runner.channel.send_shutdown()
             if count < before:
@@ -263,7 +263,7 @@ class KafkaRequestHandlerPool:
         self._idle(nanoseconds, max(len(self._handlers), 1))
 
     def shutdown(self) -> None:
-        """Ends all handlers after what they are at, and waits for them."""
+        """Stops all handlers after their current item, and waits for them."""
         with self._lock:
             if self._stopped:
                 return

@@ -1,19 +1,19 @@
-"""A request inside the broker, and the six moments of its life.
+"""A request inside the broker, with its six timestamps.
 
-====== =============================== ============================================
-moment field                           who writes it
-====== =============================== ============================================
+====== =============================== ================================================
+time   field                           written by
+====== =============================== ================================================
 T0     ``start_time_ns``               the processor, when the last byte has arrived
-T1     ``request_dequeue_time_ns``     the handler that picks it up
+T1     ``request_dequeue_time_ns``     the handler that takes the request
 T2     ``api_local_complete_time_ns``  the handler, when its own part is done
-T3     ``response_complete_time_ns``   whoever finishes the answer
-T4     ``response_dequeue_time_ns``    the processor, when it takes the answer
-T5     the end                         the processor, when the last byte is out
-====== =============================== ============================================
+T3     ``response_complete_time_ns``   the thread that completes the response
+T4     ``response_dequeue_time_ns``    the processor, when it takes the response
+T5     the end                         the processor, when the last byte has been sent
+====== =============================== ================================================
 
-T0 to T1 is time in the request queue, T1 to T2 local time, T2 to T3 remote time (waiting in a purgatory, on a
-follower, on the controller), T3 to T4 time in the response queue, T4 to T5 sending. Throttle time is not a part of
-these: a throttled client has its answer at once.
+T0 to T1 is time in the request queue, T1 to T2 local time, T2 to T3 remote time (waiting in a purgatory, for a
+follower, for the controller), T3 to T4 time in the response queue, T4 to T5 send time. Throttle time is not part of
+these: a throttled client gets its response at once.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ NOT_SET = timeline.NOT_SET
 Timeline = timeline.Timeline
 
 _MESSAGES: dict[ApiKey, type[RequestMessage]] = {}
-"""The classes of the requests that have come so far: to ask the API for its class is to ask for its module."""
+"""The classes of the requests received so far: ``ApiKey.request`` imports the class's module."""
 
 
 class Request(Timeline):
-    """One request from the moment it was read until its answer is sent.
+    """One request, from the moment it is read until its response is sent.
 
-    The body is decoded when a handler first asks for it. The buffer is given back once the handler is done with it:
-    :meth:`release_buffer` may be called any number of times and counts once.
+    The body is decoded on first access. The buffer is released when the handler is done with it:
+    :meth:`release_buffer` may be called repeatedly and takes effect once.
     """
 
     __slots__ = ()
@@ -58,7 +58,7 @@ class Request(Timeline):
     def decode(self, max_entries: int | None = None) -> RequestMessage:
         """Decodes the body; `TooManyEntriesError` if its arrays have more elements than ``max_entries``.
 
-        A handler that runs on a network thread limits what decoding may cost there.
+        An inline handler uses this to limit the cost of decoding on the network thread.
         """
         body: RequestMessage | None = self._body
         if body is None:
@@ -72,10 +72,10 @@ class Request(Timeline):
         return body
 
     def hold_buffer(self) -> Callable[[], None]:
-        """Keeps the buffer when the handler returns, for a part of its work that is done later.
+        """Keeps the buffer after the handler returns, for work that is done later.
 
-        Its bytes stay counted in the memory pool until the function is called that this returns. The body is decoded:
-        an error is answered in its shape.
+        Its bytes stay counted in the memory pool until the returned function is called. The body is decoded now,
+        because an error response is built from it.
         """
         buffer, _ = self.buffer, self.body
         self.buffer = None
@@ -88,17 +88,17 @@ class Request(Timeline):
 
     @property
     def terminal(self) -> bool:
-        """Whether a response that ends this request has been given."""
+        """Whether the request has its final response."""
         return not self.unanswered
 
     @property
     def request_context(self) -> RequestContext:
-        """What an authorizer gets to see."""
+        """The context that is passed to an authorizer."""
         return RequestContext.of(self.context, self.api_key, self.api_version, self.client_id, self.correlation_id)
 
     @property
     def is_forwarded(self) -> bool:
-        """Whether a broker sent this for a client of its own, and has throttled that already."""
+        """Whether a broker forwarded this for its client, which it has already throttled."""
         return self.envelope is not None
 
     def __repr__(self) -> str:

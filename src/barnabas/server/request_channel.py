@@ -1,12 +1,12 @@
-"""The request channel: what connects the network threads and the handlers.
+"""The request channel connects the network threads and the handlers.
 
-Requests go one way through a bounded queue, answers go the other way through a deque of the processor that owns the
-connection. When the handlers fall behind the queue is full, the processors block, the sockets are not read, and TCP
-slows the clients down: nothing is dropped and memory stays bounded.
+Requests pass through a bounded queue; responses return through a deque of the processor that owns the connection.
+When the handlers fall behind, the queue fills, the processors block, the sockets are not read, and TCP slows the
+clients down. Nothing is dropped and memory stays bounded.
 
-A second queue carries *callbacks*: completions of requests that have waited once already, and that must go on a
-handler thread. It is served first. A callback is put by a thread that is no handler while the handlers may all be
-asleep at the request queue, so a sentinel goes into that one to wake one of them.
+A second queue carries *callbacks*: completions of requests that have already waited once and must continue on a
+handler thread. It is served first. The thread that queues a callback is not a handler, and all handlers may be asleep
+at the request queue, so a sentinel is added to the request queue to wake one of them.
 
 A third queue is the *bulk lane*, for requests that cost much more than others: see `barnabas.server.bulk_lane`.
 """
@@ -49,7 +49,7 @@ _MANY_PARTS: Final = 64
 
 
 class AlreadyAnsweredError(RuntimeError):
-    """A second response that would end a request."""
+    """A request was given a second final response."""
 
 
 class _Sentinel:
@@ -67,7 +67,7 @@ SHUTDOWN: Final = _Sentinel("ShutdownRequest")
 
 
 class CallbackRequest:
-    """A completion to be run on a handler thread, for the request it belongs to."""
+    """A completion of a request, to be run on a handler thread."""
 
     __slots__ = ("callback", "request")
 
@@ -80,32 +80,31 @@ Item = Request | CallbackRequest | _Sentinel
 
 
 class _Handler(threading.local):
-    """What the channel knows of the thread that calls it."""
+    """The channel's per-thread state."""
 
     bulk: Request | None = None
-    """The bulk request that the thread is at."""
+    """The bulk request that the thread is handling."""
     was_bulk = False
-    """Whether the thread's last request was a bulk one: the next is an ordinary one then, if one waits."""
+    """Whether the thread's last request was a bulk request: it then takes an ordinary one next, if one is queued."""
     draining = False
     """Whether the thread is counted in ``RequestChannel._draining``."""
     to_wake: dict[int, ProcessorHandle] | None = None
-    """Processors with answers that they have not been woken for; none if this thread wakes them at once."""
+    """Processors with queued responses that still need a wake-up; None if this thread wakes them immediately."""
 
 
 class RequestChannel:
     """Bounded queues between processors and handlers.
 
-    Requests come in by the list: all that one poll of a processor yielded, with one lock.
+    A processor queues all requests of one poll as a list, under one lock.
 
-    **Who is woken.** Without a global interpreter lock (``parallel``) a handler for each request. With it, handlers
-    cannot run at the same time, and one that is woken only takes the lock away from the one at work. So then one
-    handler is woken, and takes request after request. That would be wrong if it could get stuck in one of them,
-    waiting for a disk perhaps. So it is told which APIs are short (``short_apis``): before a handler starts on
-    anything else, it has another one woken for what is left in the queue. While there are requests, somebody is always
-    on the way to them.
+    **Waking handlers.** Without a global interpreter lock (``parallel``), the channel wakes one handler per request.
+    With it, handlers cannot run at the same time, and a second handler only takes the lock away from the first. So
+    the channel wakes one handler, which takes request after request. That handler could block in a request, for
+    example on a disk. So before it starts on an API that is not in ``short_apis``, it wakes another handler for the
+    rest of the queue. While requests are queued, a handler is always on its way to them.
 
-    In the same way a handler that goes from one short request to the next wakes the processors of its answers together,
-    once each (:meth:`wake_processors`), and not after every answer.
+    A handler that goes from one short request to the next also batches its wake-ups: it wakes each processor once
+    (:meth:`wake_processors`) instead of after every response.
     """
 
     def __init__(
@@ -127,24 +126,24 @@ class RequestChannel:
         self._short_apis = short_apis
         self._parallel = parallel
         self._lock = threading.Lock()
-        """Guards the queues and the counts below. Inside it a processor may be woken, which locks nothing further."""
+        """Guards the queues and the counts below. A processor may be woken while it is held: that takes no lock."""
         self._not_empty = threading.Condition(self._lock)
         self._not_full = threading.Condition(self._lock)
         self.requests: deque[Item] = deque()
-        """What handlers have not taken. A request may be handled inline only while this and `callbacks` are empty."""
+        """Queued requests. A request may be handled inline only while this and `callbacks` are empty."""
         self.callbacks: deque[CallbackRequest] = deque()
         self._bulk = BulkLane(bulk_width)
         self._idle_handlers = 0
-        """Handlers that wait and that nobody has woken."""
+        """Handlers that wait and have not been woken."""
         self._draining = 0
-        """Handlers that are up, or woken, and will be back for the next request before long."""
+        """Handlers that are awake or have been woken, and will take the next request soon."""
         self._wake_tokens = 0
-        """Handlers that were woken and do not know it yet."""
+        """Handlers that have been notified but are not running yet."""
         self._blocked_processors = 0
         self._handler = _Handler()
         self._processors: dict[int, ProcessorHandle] = {}
         self._processors_lock = threading.Lock()
-        """Guards changes of ``_processors``; it is replaced whole, so reading needs no lock."""
+        """Guards changes of ``_processors``. The dict is replaced as a whole, so reading needs no lock."""
         self._closed = False
 
     # -- processors
@@ -174,7 +173,7 @@ class RequestChannel:
         return len(self._bulk)
 
     def send_requests(self, requests: Sequence[Request]) -> None:
-        """Queues requests in order; waits for room, which is the back-pressure."""
+        """Queues requests in order. Blocks while the queue is full: this is the back-pressure."""
         with self._lock:
             start = 0
             while start < len(requests):
@@ -196,7 +195,7 @@ class RequestChannel:
                 self._wake_handlers(len(taken))
 
     def send_bulk(self, requests: Sequence[Request]) -> None:
-        """Queues requests that cost much; never waits. The connection of one that does not fit is closed."""
+        """Queues expensive requests without blocking. Closes the connection of a request that does not fit."""
         with self._lock:
             refused = [request for request in requests if not self._bulk.put(request)]
             if self._bulk.is_ready:
@@ -207,7 +206,7 @@ class RequestChannel:
             self.close_unanswered(request)
 
     def _wake_for_bulk(self) -> None:
-        """With the lock held. One handler more than those that look after ordinary requests."""
+        """Wakes a handler in addition to those that serve ordinary requests. Requires the lock."""
         if self._idle_handlers:
             self._idle_handlers -= 1
             self._draining += 1
@@ -218,18 +217,18 @@ class RequestChannel:
         """Queues a completion, ahead of all requests."""
         with self._lock:
             self.callbacks.append(CallbackRequest(callback, request))
-            # Not counted against the bound: whoever completes a request must never wait for room.
+            # Not counted against the bound: a thread that completes a request must never block on a full queue.
             self.requests.append(WAKEUP)
             self._wake_handlers(1)
 
     def send_shutdown(self) -> None:
-        """Tells one handler to end."""
+        """Stops one handler."""
         with self._lock:
             self.requests.append(SHUTDOWN)
             self._wake_handlers(1)
 
     def _wake_handlers(self, queued: int) -> None:
-        """With the lock held, after something was queued."""
+        """Wakes handlers after ``queued`` items were added. Requires the lock."""
         wanted = queued if self._parallel else 0 if self._draining else 1
         count = min(wanted, self._idle_handlers)
         if count:
@@ -239,9 +238,9 @@ class RequestChannel:
             self._not_empty.notify(count)
 
     def receive_request(self, timeout_ms: float) -> Item | None:
-        """The next thing to do for a handler: a callback if there is one, else a request; none if it takes too long.
+        """Returns the next item for a handler, callbacks first; None after the timeout.
 
-        A handler that calls this is done with what it was at.
+        A handler that calls this has finished its previous item.
         """
         handler = self._handler
         with self._lock:
@@ -258,8 +257,8 @@ class RequestChannel:
             if self.callbacks:
                 return self._taken(handler, self.callbacks.popleft())
             if bulk_ready and not (handler.was_bulk and self.requests):
-                # Ahead of ordinary requests, or it might never get its turn. A handler alternates between the two, so
-                # that with num.io.threads=1 neither queue starves.
+                # Ahead of ordinary requests, otherwise it might starve. A handler alternates between the two queues,
+                # so that neither starves with num.io.threads=1.
                 handler.bulk = request = self._bulk.start()
                 handler.was_bulk = True
                 return self._taken(handler, request, bulk=True)
@@ -274,7 +273,7 @@ class RequestChannel:
         return request in self._bulk.running
 
     def finish_bulk(self) -> None:
-        """For a handler that is done with a bulk request: lets the next one start."""
+        """Ends the calling handler's bulk request, so that the next one can start."""
         handler = self._handler
         assert handler.bulk is not None
         with self._lock:
@@ -282,10 +281,10 @@ class RequestChannel:
             handler.bulk = None
 
     def take_short_request(self) -> Request | None:
-        """For a handler that has just done a short request: the next one, if that is short, too; else none.
+        """Returns the next request if it is short, for a handler that has just finished a short one; else None.
 
-        With none, it is time to wake the processors of the answers so far. This never waits, so there is no idle time
-        to be measured, and a handler that is counted as draining stays so.
+        After None the handler wakes the processors of its responses. This never blocks, so there is no idle time to
+        measure, and a handler that is counted as draining stays counted.
         """
         if not self._handler.draining:
             return None
@@ -301,21 +300,21 @@ class RequestChannel:
             return item
 
     def _wait_as_idle(self, handler: _Handler, timeout_ms: float) -> None:
-        if handler.to_wake:  # the short request that was to be done first has gone to another handler
+        if handler.to_wake:  # another handler took the short request that this one expected
             self.wake_processors(handler.to_wake)
         if handler.draining:
             handler.draining = False
             self._draining -= 1
         self._idle_handlers += 1
         self._clock.wait(self._not_empty, timeout_ms)
-        if self._wake_tokens:  # whoever woke us has counted us
+        if self._wake_tokens:  # _wake_handlers has updated the counts for this handler
             self._wake_tokens -= 1
             handler.draining = True
         else:
             self._idle_handlers -= 1
 
     def _close_stalled(self) -> None:
-        """With the lock held: closes the connection of a client that has left its bulk response unread for too long."""
+        """Closes the connection of a client that has left its bulk response unread for too long. Requires the lock."""
         request = self._bulk.stalled(self._now())
         if request is not None:
             log.warning(
@@ -326,10 +325,10 @@ class RequestChannel:
             self._route(NetworkResponse(DROP_CONNECTION, request))
 
     def _taken(self, handler: _Handler, item: Item, *, bulk: bool = False) -> Item:
-        """With the lock held: a handler that may not be back soon has somebody else look after the rest."""
+        """Wakes another handler for the rest of the queue if this item may take long. Requires the lock."""
         if item is WAKEUP or (not bulk and type(item) is Request and item.api_key in self._short_apis):
             return item
-        if handler.to_wake:  # likewise: this one may take long
+        if handler.to_wake:  # the responses must not wait for a slow item
             self.wake_processors(handler.to_wake)
         handler.draining = False
         self._draining -= 1
@@ -338,7 +337,7 @@ class RequestChannel:
         return item
 
     def defer_wakeups(self) -> dict[int, ProcessorHandle]:
-        """From now on the calling thread, a handler, wakes processors itself: see :meth:`wake_processors`."""
+        """Makes the calling handler thread wake processors itself, with :meth:`wake_processors`."""
         to_wake: dict[int, ProcessorHandle] = {}
         self._handler.to_wake = to_wake
         return to_wake
@@ -350,7 +349,7 @@ class RequestChannel:
         to_wake.clear()
 
     def close(self) -> None:
-        """Lets processors that wait for room go; what they hold is dropped with their connections."""
+        """Releases processors that wait for room. Their requests are dropped with their connections."""
         with self._lock:
             self._closed = True
             self._not_full.notify_all()
@@ -359,7 +358,7 @@ class RequestChannel:
     # -- responses
 
     def send_response(self, request: Request, response: Response) -> None:
-        """Sends the response to a request; one that came in an Envelope gets its response in one."""
+        """Sends the response to a request, wrapped in an EnvelopeResponse if the request came in an Envelope."""
         envelope = request.envelope
         if envelope is not None:
             parts = enveloped_parts(request, envelope, response)
@@ -370,23 +369,23 @@ class RequestChannel:
         )
 
     def send_parts(self, request: Request, parts: Sequence[Any]) -> None:
-        """Answers a request with a frame that is encoded already."""
+        """Sends a response that is already encoded."""
         self._finish(
             request, self._bulk_response(request, parts) if self._bulk.running else SendResponse(parts, request)
         )
 
     def send_no_op_response(self, request: Request) -> None:
-        """Ends a request that gets no answer, such as a produce with acks=0; the connection reads on."""
+        """Ends a request that has no response, such as a produce with acks=0. The connection stays open."""
         self._finish(request, NetworkResponse(NO_OP, request))
 
     def close_connection(self, request: Request, errors: dict[Errors, int] | None = None) -> None:
-        """Ends a request and its connection: the only way to tell of an error where there is no answer."""
+        """Ends a request and closes its connection: the only way to report an error without a response."""
         for error, count in (errors or {}).items():
             self.update_error_metrics(request, error, count)
         self._finish(request, NetworkResponse(CLOSE_CONNECTION, request))
 
     def close_unanswered(self, request: Request) -> None:
-        """Ends a request that nobody will answer, and its connection; nothing if somebody has just done so."""
+        """Closes the connection of a request that will get no response; no effect if the request has already ended."""
         with suppress(AlreadyAnsweredError):
             self.close_connection(request)
 
@@ -400,11 +399,11 @@ class RequestChannel:
         self.times.of(request.api_key).mark_error(error, count)
 
     def _bulk_response(self, request: Request, parts: Sequence[Any]) -> SendResponse:
-        """The response to a request that is handled now, while some handler is at a bulk request: perhaps that one."""
+        """Makes the response while a bulk request is running: a BulkResponse if it belongs to that request."""
         if request not in self._bulk.running:
             return SendResponse(parts, request)
         if isinstance(parts, list) and len(parts) > _MANY_PARTS and all(isinstance(part, bytes) for part in parts):
-            # Each of the hundred thousands of pieces takes several times the memory of what is in it.
+            # There may be hundreds of thousands of parts, each taking several times the memory of its content.
             whole = b"".join(parts)
             empty(parts)
             parts = [whole]
@@ -420,7 +419,7 @@ class RequestChannel:
         if request.envelope is not None:
             request.envelope.claim_answer()
         processor = self._processors.get(request.processor_id)
-        # Without a processor it was shut down, and the connection with it.
+        # A missing processor was shut down, together with the connection.
         if processor is not None and processor.enqueue_response(response):
             self._wake(processor)
 

@@ -2,7 +2,7 @@
 
 The names are Kafka's, ``kafka.network:type=RequestMetrics,name=LocalTimeMs,request=Produce``, so that its dashboards
 work. A fetch counts twice: as Fetch, and as FetchConsumer or FetchFollower, because a consumer that waits for data is
-well and a follower that waits is not.
+normal and a follower that waits is a problem.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TIMES = (
 _NS_PER_MS = 1_000_000
 
 CompletionListener = Callable[["Request", AnyResponse, int], None]
-"""Told of requests that have ended, with the time of the end: of all of them, or as few as `untold` says."""
+"""Called for requests that have ended, with the end time. The recorder skips the next `untold` requests."""
 
 
 class ApiMetrics:
@@ -54,11 +54,11 @@ class ApiMetrics:
         self.table = self.histograms.table
         self.rates: dict[int, Meter] = {}
         self.counts: dict[int, EventCount] = {}
-        """What the rates count, by version."""
+        """The event counts behind the rates, by version."""
         self._errors: dict[Errors, Meter] = {}
 
     def rate(self, version: int) -> Meter:
-        """Requests per second of one version: what tells an operator which old clients are still there."""
+        """Returns the request rate of one version, which shows operators whether old clients are still in use."""
         meter = self.rates.get(version)
         if meter is None:
             tags = {**self._tags, "version": str(version)}
@@ -78,13 +78,13 @@ class ApiMetrics:
 
 
 class RequestTimes(TimelineRecorder):
-    """Writes the timelines of finished requests."""
+    """Records the timelines of finished requests."""
 
     def __init__(self, registry: MetricsRegistry, clock: Clock) -> None:
         super().__init__(clock.nanoseconds, FETCH)
         self._group = KafkaMetricsGroup(registry, "kafka.network", "RequestMetrics")
         self._lock = threading.Lock()
-        """Guards the making of an API's metrics: most APIs are never called, and have none."""
+        """Guards the creation of an API's metrics on its first request: most APIs are never called."""
         self.consumer_fetch = ApiMetrics(self._group, CONSUMER_FETCH)
         self.follower_fetch = ApiMetrics(self._group, FOLLOWER_FETCH)
 

@@ -1,8 +1,8 @@
-"""SaslHandshake (v0-1) and SaslAuthenticate (v0-2), where they do not belong: on a listener without SASL.
+"""Rejects SaslHandshake (v0-1) and SaslAuthenticate (v0-2) outside of authentication.
 
-Authentication ends before a connection's first request gets to a handler, so whoever is here with one of these is on
-the wrong listener, or late. ILLEGAL_SASL_STATE tells the client so, which then gives up with a message that its user
-understands. If the connection were closed instead, it would take that for a network failure and try for ever.
+Authentication ends before a connection's first request reaches a handler. So a client that sends one of these here uses
+a listener without SASL, or is too late. With ILLEGAL_SASL_STATE it gives up with a clear message. If the connection
+were closed instead, it would assume a network failure and retry for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class SaslHandler:
-    """Refuses."""
+    """Rejects SASL requests with ILLEGAL_SASL_STATE."""
 
     @handles(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
     def refuse(self, _request: Request, _local: RequestLocal) -> None:

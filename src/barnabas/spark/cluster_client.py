@@ -1,4 +1,4 @@
-"""The client of the source and the sink."""
+"""The Kafka client of the source and the sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens when records are gone that a query had not read."""
+"""Handles the loss of records that a query had not read."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ log = logging.getLogger(__name__)
 
 
 class DataLossError(BarnabasError):
-    """Records were deleted, or a topic was, before a query had read them."""
+    """Records or a topic were deleted before a query had read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataLoss:
-    """Fails, or says a word and lets the query go on: as the option ``failOnDataLoss`` has it."""
+    """Fails the query, or logs a warning, as the option ``failOnDataLoss`` says."""
 
     fail: bool
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class BarnabasDataSource(DataSource):
-    """What ``format("barnabas")`` stands for.
+    """The data source of ``format("barnabas")``.
 
-    Spark makes one of these wherever it needs something of it: in a Python process beside the driver, to plan a query,
-    and in others for its parts. It holds nothing but the options.
+    Spark makes an instance wherever it needs one: in a Python process beside the driver, to plan a query, and in others
+    to run its tasks. It holds only the options.
 
-    A stream starts Python processes of its own each time. None of them needs all of this package, so methods import
-    what they are about: a reader has no use for a producer, nor who plans a query for the decoding of records.
+    A stream starts new Python processes each time. None of them needs the whole package, so each method imports only
+    the modules it uses: a reader needs no producer, and query planning needs no record decoder.
     """
 
     @classmethod
@@ -36,7 +36,7 @@ class BarnabasDataSource(DataSource):
     # -- reading
 
     def schema(self) -> StructType:
-        """Called for ``load()``: this is where wrong options are found."""
+        """Returns the schema. Spark calls it for ``load()``, so invalid options are reported here."""
         from barnabas.spark.source_options import SourceOptions
         from barnabas.spark.source_schema import spark_schema
 
@@ -75,8 +75,8 @@ class BarnabasDataSource(DataSource):
         return BatchWriter(options, SinkColumns.of(schema, options.topic))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002 - Spark's name
-        """In complete mode, too, which Spark calls overwriting: each batch appends the whole result, as with the stock
-        connector."""
+        """Returns the writer of a stream. In complete mode, which Spark passes as `overwrite`, each batch appends the
+        whole result, as with the stock connector."""
         from barnabas.spark.sink_columns import SinkColumns
         from barnabas.spark.sink_options import SinkOptions
         from barnabas.spark.sink_stream import StreamWriter

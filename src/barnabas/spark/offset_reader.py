@@ -1,4 +1,4 @@
-"""Finds out, on the driver, which partitions there are and where they begin and end."""
+"""Looks up, on the driver, the partitions of a query and their first and last offsets."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 class OffsetReader:
-    """Questions about offsets, asked again while brokers come and go.
+    """Looks up offsets, with retries while brokers are unavailable.
 
-    Each is tried ``fetchOffset.numRetries`` times after the first, ``fetchOffset.retryIntervalMs`` apart.
+    Each request is retried ``fetchOffset.numRetries`` times, ``fetchOffset.retryIntervalMs`` apart.
     """
 
     def __init__(self, options: SourceOptions, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -36,7 +36,7 @@ class OffsetReader:
 
     @property
     def client(self) -> ClusterClient:
-        """Made when it is needed, for whoever owns this is sent around before."""
+        """The client, made on first use, because the owner of this object is pickled before."""
         if self._client is None:
             self._client = ClusterClient(self._options.client, clock=self._clock)
         return self._client
@@ -49,7 +49,7 @@ class OffsetReader:
     # -- partitions
 
     def assigned(self) -> frozenset[TopicPartition]:
-        """The partitions that the query reads, all of which have to be there."""
+        """Returns the partitions that the query reads; all of them must exist."""
 
         def ask() -> frozenset[TopicPartition]:
             found = frozenset(self._subscribed(self._describe()))
@@ -85,11 +85,11 @@ class OffsetReader:
         return self._known(self.list_offsets(dict.fromkeys(partitions, EARLIEST)))
 
     def latest(self, known: Mapping[TopicPartition, int]) -> Offsets:
-        """Where the subscribed partitions end. What is gone by now is left out.
+        """Returns the end offsets of the subscribed partitions, without deleted ones.
 
-        None of `known` may be beyond its end, as would be after an election of a leader that lacks records, or when a
-        topic has been deleted and made anew. For a moment that may also come from a broker that is late; so it is asked
-        again, and what the last answer says is returned.
+        An offset in `known` beyond the end means that an elected leader lacks records, or that a topic was deleted and
+        created again. A broker that lags may also cause it for a moment, so the request is retried, and the last
+        response is returned.
         """
         attempts = self._options.fetch_offset_attempts
         while True:
@@ -110,14 +110,14 @@ class OffsetReader:
         return {one: offset or 0 for one, offset in offsets.items()}
 
     def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """By time in milliseconds, or -2 or -1. None where all records are older."""
+        """Looks up offsets by timestamp in milliseconds, or -2 or -1. None where all records are older."""
         if not wanted:
             return {}
         topics = {one.topic for one in wanted}
         return self._persistently(lambda: self.client.reader.list_offsets(wanted, self.client.reader.describe(topics)))
 
     def resolve(self, point: Point, partitions: frozenset[TopicPartition], *, is_start: bool) -> Offsets:
-        """The offsets that an option stands for, in all these partitions."""
+        """Returns the offsets that an option means in each of these partitions."""
         chosen = point.offsets if point.offsets is not None else point.timestamps
         if chosen is not None and chosen.keys() != partitions:
             raise ConfigError(
@@ -148,9 +148,9 @@ class OffsetReader:
     # -- sizes
 
     def bytes_per_offset(self, starts: Mapping[TopicPartition, int], sample_bytes: int) -> dict[TopicPartition, float]:
-        """About how many bytes of the log one offset takes, from the first batches at each start.
+        """Estimates the log bytes per offset from the first batches at each start.
 
-        Partitions where nothing could be read are left out.
+        Partitions where nothing could be read are omitted.
         """
         return self._persistently(lambda: self._sample(starts, sample_bytes))
 
@@ -164,7 +164,7 @@ class OffsetReader:
                 wanted = {partition: PartitionToFetch(leader.topic_id, offset, sample_bytes, leader.epoch)}
                 requests.append((leader.node, wanted))
         sizes: dict[TopicPartition, float] = {}
-        # In small groups, as a connection takes a limited number of requests in flight.
+        # In small groups, as a connection has a limited number of requests in flight.
         for first in range(0, len(requests), 4):
             posted = [reader.post_fetch(node, wanted, max_wait_ms=0) for node, wanted in requests[first : first + 4]]
             for partition, data in (row for one in posted for row in reader.wait(one).items()):
@@ -177,7 +177,7 @@ class OffsetReader:
         return sizes
 
     def _persistently(self, ask: Callable[[], T]) -> T:
-        """Asks again while the answer is that something is not there, or that nobody is."""
+        """Retries while something is missing or no broker responds."""
         attempts = self._options.fetch_offset_attempts
         while True:
             attempts -= 1

@@ -1,7 +1,7 @@
-"""Positions in topics, and their form in Spark's checkpoints.
+"""Offsets of a query, and their format in Spark's checkpoints.
 
-Spark writes down, as JSON, where each micro-batch **ends**. The form is that of the stock connector, offsets by topic
-and partition::
+Spark stores, as JSON, where each micro-batch **ends**. The format is that of the stock connector, offsets by topic and
+partition::
 
     {"orders": {"0": 23, "1": 345}}
 
@@ -9,10 +9,9 @@ with one addition, under a key that no topic can have::
 
     {"orders": {"0": 23, "1": 345, "2": 9}, "@from": {"orders": {"2": 0}}}
 
-``@from`` has the beginning of partitions that the batch before this one knew nothing of: all of them in the first
-batch, new ones later. Spark does not write down where the first batch *begins*. It asks again after a failure, and
-"latest" is somewhere else by then: all that came in between would be in no batch. So the beginning goes where it is
-kept.
+``@from`` has the start offsets of partitions that the previous batch did not contain: all partitions in the first
+batch, new ones later. Spark does not store where the first batch *begins*. It asks again after a failure, when "latest"
+is another offset, and the records in between would be in no batch. So the start is stored with the end.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from barnabas.common.config_def import ConfigError
 from barnabas.common.topic_partition import TopicPartition
 
 Offsets = dict[TopicPartition, int]
-"""An offset for each of some partitions."""
+"""One offset per partition."""
 
 FROM: Final = "@from"
 
@@ -34,7 +33,7 @@ LATEST: Final = -1
 
 
 def to_json(offsets: Mapping[TopicPartition, int], beginnings: Mapping[TopicPartition, int] | None = None) -> Any:
-    """As a dictionary that JSON can hold, always in the same order: Spark compares offsets as text."""
+    """Converts offsets to a dictionary for JSON, always in the same order: Spark compares offsets as text."""
     by_topic: dict[str, Any] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         by_topic.setdefault(topic, {})[str(partition)] = offset
@@ -44,7 +43,7 @@ def to_json(offsets: Mapping[TopicPartition, int], beginnings: Mapping[TopicPart
 
 
 def from_json(checkpoint: Mapping[str, Any]) -> Offsets:
-    """The offsets of a dictionary, without what is under ``@from``."""
+    """Returns the offsets of a dictionary, without those under ``@from``."""
     return {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, partitions in checkpoint.items()
@@ -58,7 +57,7 @@ def beginnings_of(checkpoint: Mapping[str, Any]) -> Offsets:
 
 
 def parse_offsets(option: str, text: str, *, least: int = EARLIEST) -> Offsets:
-    """An option like ``{"orders": {"0": 23, "1": -2}}``."""
+    """Parses an option like ``{"orders": {"0": 23, "1": -2}}``."""
     offsets: Offsets = {}
     for topic, partitions in _object(option, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}').items():
         if not isinstance(partitions, dict):
@@ -73,7 +72,7 @@ def parse_offsets(option: str, text: str, *, least: int = EARLIEST) -> Offsets:
 
 
 def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
-    """An option like ``{"orders": [0, 1]}``."""
+    """Parses an option like ``{"orders": [0, 1]}``."""
     found: list[TopicPartition] = []
     for topic, partitions in _object(option, text, '{"topicA":[0,1],"topicB":[2,4]}').items():
         if not isinstance(partitions, list) or not all(type(one) is int and one >= 0 for one in partitions):
@@ -87,7 +86,7 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions for a message; not all of a thousand."""
+    """Formats partitions for a message; shortens long lists."""
     ordered = sorted(partitions)
     shown = ", ".join(map(str, ordered[:20]))
     return f"{shown} and {len(ordered) - 20} more" if len(ordered) > 20 else shown

@@ -1,14 +1,14 @@
-"""Reads a range of a partition on an executor: fetch requests out, Arrow record batches in.
+"""Reads an offset range of a partition on an executor, as Arrow record batches.
 
-While one answer is decoded, and Spark takes the rows, the next is under way. Where a fetch goes on is in the headers of
-the batches that the answer has, so the next request leaves before a single record is looked at::
+While one response is decoded, and Spark takes the rows, the next request is in flight. The batch headers of a response
+give the next fetch offset, so the next request is sent before any record is decoded::
 
-    request 1 --> answer 1
-    request 2 -->            decode 1, hand it to Spark
-                  answer 2
-    request 3 -->            decode 2, ...
+    request 1 --> response 1
+    request 2 -->             decode 1, pass it to Spark
+                  response 2
+    request 3 -->             decode 2, ...
 
-What is decoded are columns (see `barnabas.records.columns`); there is no Python object per record anywhere.
+Records are decoded into columns (see `barnabas.records.columns`), without a Python object per record.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ log = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES: Final = 2**31 - 1
 _MAX_ROWS: Final = 131_072
-"""In one record batch: what the JVM holds at a time, however well the records were compressed."""
+"""The maximum rows of a record batch. It bounds the JVM's memory, however well the records were compressed."""
 
 
 class PartitionFetcher:
-    """The records of one range, in order, as record batches.
+    """Yields the records of one range, in order, as record batches.
 
-    Offsets that are missing in between are no loss: compaction removes records, and transactions have markers that
-    nobody sees. What retention has removed is noticed by the broker, which then says that the offset is out of range.
+    Missing offsets within the range are not data loss: compaction removes records, and transaction markers are not
+    returned. For records that retention has removed, the broker returns OFFSET_OUT_OF_RANGE.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class PartitionFetcher:
         self._position = wanted.start
         self._leader: Leader | None = None
         self._node: Node | None = None
-        """Whom to ask: the leader, or the replica that the leader sent us to."""
+        """The node to fetch from: the leader, or the preferred read replica."""
         self._max_bytes = self._settings.max_partition_fetch_bytes
         self._in_flight: PostedFetch | None = None
         self._progress_ms = clock.hi_res_milliseconds()
-        """When there was something new last."""
+        """The time of the last progress."""
         self._stumbles = 0
-        """How often something went wrong since then."""
+        """The number of failures since then."""
         self._backoff = ExponentialBackoff(
             self._settings.retry_backoff_ms,
             RETRY_BACKOFF_EXP_BASE,
@@ -100,7 +100,7 @@ class PartitionFetcher:
             start = self._position
             following = _next_offset(records)
             if following is None:
-                # One batch at least comes whole, however large it is; of brokers that do not do so more is asked for.
+                # A broker returns at least one whole batch, however large; if one does not, fetch more bytes.
                 if self._max_bytes >= _MAX_REQUEST_BYTES:
                     raise ClientError(f"{self._partition}: the batch at offset {start} does not come whole")
                 self._max_bytes = min(2 * self._max_bytes, _MAX_REQUEST_BYTES)
@@ -110,7 +110,7 @@ class PartitionFetcher:
                 self._ask()
             yield from self._decode(records, start, data)
 
-    # -- asking
+    # -- requests
 
     def _ask(self) -> None:
         if self._leader is None and not self._find_leader():
@@ -166,7 +166,7 @@ class PartitionFetcher:
         return True
 
     def _turn_to(self, replica: int) -> None:
-        """Readers in the rack of a follower read there (KIP-392)."""
+        """Switches to the preferred read replica, a follower in the reader's rack (KIP-392)."""
         node = self._reader.describe([]).nodes.get(replica)
         if node is None:
             self._stumble(f"the replica on node {replica} is not there")
@@ -174,7 +174,7 @@ class PartitionFetcher:
             self._node = node
 
     def _stumble(self, reason: str, *, is_missing: bool = False) -> None:
-        """Something that may pass. After a while without progress it counts as lost, or as a failure."""
+        """Handles a transient failure. After too long without progress, reports data loss or fails."""
         self._leader = self._node = None
         waited_ms = self._clock.hi_res_milliseconds() - self._progress_ms
         if is_missing and waited_ms >= min(self._settings.default_api_timeout_ms, self._poll_timeout_ms):
@@ -194,10 +194,10 @@ class PartitionFetcher:
         self._progress_ms = self._clock.hi_res_milliseconds()
         self._stumbles = 0
 
-    # -- answers
+    # -- responses
 
     def _out_of_range(self) -> None:
-        """The partition does not have the offset (any more). Asks where it begins now; that is where to go on."""
+        """Handles OFFSET_OUT_OF_RANGE: looks up the log start offset and continues there."""
         try:
             state = self._reader.describe([self._partition.topic])
             earliest = self._reader.list_offsets({self._partition: -2}, state)[self._partition] or 0
@@ -224,7 +224,7 @@ class PartitionFetcher:
         self._advance(min(earliest, self._wanted.end))
 
     def _nothing_there(self, data: PartitionData) -> None:
-        """An empty answer in the middle of a range with records: the log has become shorter, or is about to grow."""
+        """Handles an empty response within the range: the log was truncated, or is about to grow."""
         waited_ms = self._clock.hi_res_milliseconds() - self._progress_ms
         if waited_ms >= self._poll_timeout_ms:
             raise ClientError(
@@ -244,7 +244,7 @@ class PartitionFetcher:
         ).table
         for batch in table.to_batches():
             if overshoots:
-                # The last batch goes on beyond the range: the rest is another task's, or another micro-batch's.
+                # The last batch extends beyond the range: the rest belongs to another task or micro-batch.
                 offsets = batch.column(names.index("offset")).to_numpy(zero_copy_only=True)
                 batch = batch.slice(0, int(np.searchsorted(offsets, self._wanted.end)))  # noqa: PLW2901
             for first in range(0, batch.num_rows, _MAX_ROWS):
@@ -252,7 +252,7 @@ class PartitionFetcher:
 
 
 def _next_offset(records: Any) -> int | None:
-    """Where the log goes on after the whole batches of an answer."""
+    """Returns the offset after the last complete batch of a response."""
     following = None
     for batch in iter_batches(records, allow_partial=True):
         following = batch.next_offset

@@ -1,4 +1,4 @@
-"""A task of a query: reads a range of offsets in a Python worker of an executor."""
+"""Runs a read task: reads an offset range in a Python worker of an executor."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from barnabas.spark.row_columns import RowColumns
 from barnabas.spark.source_options import SourceOptions
 
 _clients: dict[ClientSettings, ClusterClient] = {}
-"""Connections that a task of this process has left for the next one. A worker has one task at a time, in one thread;
-a client is taken out while it is used."""
+"""Connected clients, kept for the next task of this process. A worker runs one task at a time, in one thread; a client
+is removed while it is in use."""
 
 
 def read_range(wanted: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The rows of a range. Spark keeps its Python workers, so a micro-batch finds the connections of the last one."""
+    """Yields the rows of a range. Spark reuses Python workers, so a micro-batch reuses the last one's connections."""
     client = _clients.pop(options.client, None) or ClusterClient(options.client)
     try:
         yield from PartitionFetcher(
@@ -31,7 +31,7 @@ def read_range(wanted: OffsetRange, options: SourceOptions) -> Iterator[pa.Recor
             poll_timeout_ms=options.poll_timeout_ms,
         )
     except BaseException:
-        client.close()  # with an answer under way, perhaps, which nobody will take
+        client.close()  # not reused: a response may still be in flight
         raise
     if client.is_idle:
         _clients[options.client] = client

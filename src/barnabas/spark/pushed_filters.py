@@ -1,4 +1,4 @@
-"""Conditions of a query that make it read less: Spark hands them to a batch reader before it plans the tasks."""
+"""Filter pushdown: uses a query's conditions to read less. Spark passes them before it plans the tasks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ Test = Callable[[Any], bool]
 
 
 class FilteringBatchReader(BatchReader):
-    """A batch reader that looks at the conditions on topic, partition, offset and timestamp.
+    """A batch reader that applies conditions on topic, partition, offset and timestamp.
 
-    Conditions on the first three are met exactly, by reading those partitions and offsets only; Spark does not look at
-    them again. Of timestamps just a lower bound helps: the broker's index says where the first record is that is not
-    older. Records after it may be older all the same, so Spark checks that condition as well.
+    Conditions on the first three are applied exactly, by reading only those partitions and offsets; Spark does not
+    check them again. For timestamps only a lower bound helps: the broker's time index gives the first record that is
+    not older. Later records may still be older, so Spark checks that condition as well.
 
-    A class of its own, because Spark refuses every read from a reader that could take filters, unless the session
+    It is a separate class, because Spark refuses every read from a reader that supports filters, unless the session
     allows it with ``spark.sql.python.filterPushdown.enabled``.
     """
 
@@ -51,11 +51,11 @@ class FilteringBatchReader(BatchReader):
         self._oldest_ms: int | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Takes what it can, and gives back what Spark has to check itself."""
+        """Takes the conditions it supports, and returns those that Spark has to check."""
         return [one for one in filters if not self._takes(one)]
 
     def _takes(self, condition: Filter) -> bool:
-        """Whether the condition will hold for all rows that are read."""
+        """Applies a condition if possible; returns whether it holds for all rows that are read."""
         if isinstance(condition, IsNotNull):
             return len(condition.attribute) == 1 and condition.attribute[0] in _NEVER_NULL
         negated = isinstance(condition, Not)
@@ -101,7 +101,7 @@ class FilteringBatchReader(BatchReader):
             condition.value, datetime
         ):
             value = condition.value if condition.value.tzinfo else condition.value.replace(tzinfo=UTC)
-            # Cut to milliseconds: a little earlier is no mistake, for Spark checks.
+            # Truncated to milliseconds: starting slightly earlier is correct, as Spark checks the condition too.
             milliseconds = int(value.timestamp() * 1000)
             self._oldest_ms = max(milliseconds, self._oldest_ms or 0)
 

@@ -1,8 +1,7 @@
-"""How much of what is there goes into the next micro-batch.
+"""Limits the size of the next micro-batch.
 
-Spark has limits of its own for sources, but hands over just one of them. A stream here can have a maximum of records, a
-maximum of bytes, a minimum, and a time after which the minimum does not count, all at once; so they are worked out
-here.
+Spark has read limits for sources, but passes only one of them. A stream here can combine a maximum of records, a
+maximum of bytes, a minimum, and a time after which the minimum does not apply; so this module applies them.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.spark.offsets import Offsets
 
 SAMPLE_BYTES = 64 * 1024
-"""How much of a partition is read to see how large its records are."""
+"""How much of a partition is read to estimate the size of its records."""
 
 
 def limit_records(starts: Mapping[TopicPartition, int], ends: Offsets, max_records: int) -> Offsets:
-    """The ends of a micro-batch with so many records, shared out in proportion to what each partition has.
+    """Returns the end offsets of a micro-batch with `max_records`, divided in proportion to each partition's backlog.
 
-    A share of less than one record is one record, so that small partitions are not starved by large ones.
+    A share below one record is rounded up to one, so that large partitions do not starve small ones.
 
     >>> limit_records(
     ...     {TopicPartition("t", 0): 0, TopicPartition("t", 1): 0},
@@ -39,10 +38,10 @@ def limit_bytes(
     max_bytes: int,
     bytes_per_offset: Mapping[TopicPartition, float],
 ) -> Offsets:
-    """The ends of a micro-batch of about so many bytes, as they are in the log: compressed, with the batches' headers.
+    """Returns the end offsets of a micro-batch of about `max_bytes` in the log: compressed, with batch headers.
 
-    It is an estimate: what the next records take is taken for what all records take, and partitions nothing was read
-    of count like the average of the others. One record of each partition is always allowed.
+    It is an estimate: the size of the next records stands for all records, and partitions without a sample count like
+    the average of the others. One record of each partition is always allowed.
     """
     if not bytes_per_offset:
         return ends

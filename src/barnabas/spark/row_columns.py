@@ -1,4 +1,4 @@
-"""Decoded columns of records, and the rows that Spark gets from them."""
+"""Converts decoded record columns to the rows that Spark expects."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _DECODED: Final = {
     "timestampType": "timestamp_type",
     HEADERS: "headers",
 }
-"""What `barnabas.records.columns` calls the columns; topic and partition are in no record."""
+"""The column names in `barnabas.records.columns`; records contain no topic and partition."""
 
 
 class RowColumns:
     """The columns of one partition's rows.
 
-    Topic and partition are the same in all rows. Their columns are made once, as long as the longest batch, and every
-    batch gets a slice of them, which costs nothing.
+    Topic and partition are the same in all rows. Their columns are made once, as long as the longest batch, and each
+    batch gets a slice without a copy.
     """
 
     def __init__(self, partition: TopicPartition, names: tuple[str, ...]) -> None:
@@ -37,13 +37,13 @@ class RowColumns:
         self._partitions = pa.array([], pa.int32())
 
     def decoded(self, *, with_offset: bool) -> list[str]:
-        """The columns to decode. Without a single one there would be no telling how many rows there are."""
+        """Returns the columns to decode; at least one, because it gives the number of rows."""
         if "offset" not in self._decoded and (with_offset or not self._decoded):
             return [*self._decoded, "offset"]
         return self._decoded
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Decoded columns with those of the partition between them, under the names and types that Spark expects."""
+        """Adds the topic and partition columns to decoded columns, with the names and types that Spark expects."""
         count = batch.num_rows
         if count > len(self._topics):
             self._grow(count)
@@ -68,7 +68,7 @@ class RowColumns:
 
 
 def _headers(column: pa.Array) -> pa.Array:
-    """Null where a record has no headers, as the stock connector has it."""
-    offsets = column.offsets.to_numpy(zero_copy_only=True)  # of a slice, perhaps, which a mask cannot be put on
+    """Replaces empty header lists with null, as the stock connector does."""
+    offsets = column.offsets.to_numpy(zero_copy_only=True)  # may be a slice, which does not accept a mask
     mask = pa.array(np.diff(offsets) == 0)
     return pa.ListArray.from_arrays(pa.array(offsets), column.values, type=ARROW_HEADERS, mask=mask)

@@ -1,9 +1,9 @@
 """The save mode of ``df.write.format("barnabas").save()``.
 
-Spark's default mode is ``errorifexists``, and Spark refuses it for every data source in Python, before it asks the
-source. The stock Kafka connector takes it for ``append``: Spark writes to it through an older interface, which lets the
-connector decide. There is no setting for the default mode, so `append_by_default` changes ``DataFrameWriter.save``
-for this format alone. ``overwrite`` and ``ignore`` stay as they are, and are refused.
+Spark's default mode is ``errorifexists``, and Spark refuses it for every Python data source without asking the source.
+The stock Kafka connector treats it as ``append``: Spark writes to it through an older interface, which lets the
+connector decide. The default mode is not configurable, so `append_by_default` changes ``DataFrameWriter.save`` for this
+format alone. ``overwrite`` and ``ignore`` are still refused.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ ERROR_IF_EXISTS: Final = "ErrorIfExists"
 
 
 def append_by_default() -> None:
-    """Makes ``save()`` append to topics. It may be called again."""
-    from pyspark.sql.readwriter import DataFrameWriter  # takes half a second
+    """Makes ``save()`` append to topics. Idempotent."""
+    from pyspark.sql.readwriter import DataFrameWriter  # the import takes half a second
 
     original = DataFrameWriter.save
     if getattr(original, "appends_to_topics", False):

@@ -1,7 +1,7 @@
-"""The Spark session of our commands.
+"""Makes the Spark session of the Barnabas commands.
 
-Spark's defaults are for a cluster with a day's data: 200 partitions after each shuffle, a web server, a page of log for
-each start. On one machine, with micro-batches of some seconds, all three are in the way.
+Spark's defaults suit a cluster with a day's data: 200 partitions after each shuffle, a web server, a page of log at
+each start. On one machine, with micro-batches of a few seconds, all three are a hindrance.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 DEFAULT_MASTER: Final = "local[*]"
 LOCAL_SHUFFLE_PARTITIONS: Final = 4
 SETTINGS: Final[Mapping[str, str]] = {
-    # Windows and dates mean the same wherever the driver runs.
+    # Windows and dates do not depend on the driver's time zone.
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A query that is asked to stop finishes its batch first.
+    # A stopping query finishes its batch first.
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.log.level": "ERROR",
@@ -43,7 +43,7 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{{yy/MM/dd HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
-    # Not the address that the machine's name leads to: that may be another network, or none.
+    # Not the address of the machine's host name: that may be in another network, or not resolve.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
@@ -53,13 +53,13 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 def make_session(
     application: str = "barnabas", master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session, or the one that is there already; `JavaMissingError` if Spark cannot run here.
+    """Makes a session or returns the existing one; raises `JavaMissingError` if Spark cannot run here.
 
-    ``settings`` are Spark's own, and count more than ours.
+    ``settings`` are Spark settings that override the ones in this module.
     """
     java = require_java()
     with extra("spark", "a Spark session"):
-        from pyspark.sql import SparkSession  # takes half a second, and the message about Java needs none
+        from pyspark.sql import SparkSession  # takes half a second; not needed for JavaMissingError
 
     from barnabas.spark import use_this_interpreter
     from barnabas.spark.save_mode import append_by_default
@@ -77,7 +77,7 @@ def make_session(
 
 
 def _quiet_from_the_start() -> str:
-    """The option of Java that sets the level of logging. Spark's own setting counts only once much has been said."""
+    """Returns the Java option that sets the log level. Spark's own setting takes effect after much has been logged."""
     directory = Path(tempfile.mkdtemp(prefix="barnabas-spark-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     file = directory / "log4j2.properties"

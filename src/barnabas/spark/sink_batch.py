@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def write_at_least_once(
     options: SinkOptions, columns: SinkColumns, batches: Iterator[pa.RecordBatch]
 ) -> WriterCommitMessage:
-    """What a task does without transactions: each row is written once by an attempt, and by each attempt."""
+    """Runs a task without transactions: each attempt of the task writes each row once."""
     with KafkaProducer(options.settings.properties) as producer:
         sender = RowSender(producer, columns)
         sender.send_all(batches)
@@ -36,9 +36,8 @@ def write_at_least_once(
 class BatchWriter(DataSourceArrowWriter):
     """Writes the rows of a query once.
 
-    With ``exactlyOnce``, tasks write in transactions, which are committed when all tasks have ended well. Nobody
-    repeats a batch query, so if the driver dies while it commits them, some stay behind and are aborted by their
-    time-out.
+    With ``exactlyOnce``, tasks write in transactions, which are committed when all tasks have succeeded. A batch query
+    is not repeated, so if the driver dies while it commits them, the remaining ones are aborted by their timeout.
     """
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:

@@ -1,4 +1,4 @@
-"""The columns of rows that are to be written: which there may be, and how they become tables for topics."""
+"""Checks the columns of the rows to write, and splits the rows into one table per topic."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from barnabas.common.errors import BarnabasError
 
 TOPIC: Final = "topic"
 _SENT: Final = ("key", "value", "headers", "partition")
-"""What the producer takes from a table, under the same names."""
+"""The columns that the producer reads from a table."""
 
 
 class SinkColumnsError(BarnabasError):
-    """A column is missing, or is not of a type that can be written."""
+    """A column is missing, or its type cannot be written."""
 
 
 def _is_text_or_bytes(kind: DataType) -> bool:
@@ -53,16 +53,16 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """The columns of a query's rows. There is one way to use them: `tables`."""
+    """The columns of a query's rows; `tables` converts batches."""
 
     topic: str | None
-    """Where all rows go. None: the column ``topic`` says it."""
+    """The topic of all rows; None: the column ``topic`` has it."""
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> SinkColumns:
-        """Other columns than the sink's are left out, as by the stock connector. `SinkColumnsError` says what is
-        wrong with those."""
+        """Checks a schema; raises `SinkColumnsError` if a column of the sink is invalid. Other columns are ignored, as
+        by the stock connector."""
         found = {field.name: field.dataType for field in schema.fields}
         if topic is None and TOPIC not in found:
             raise SinkColumnsError(
@@ -78,7 +78,7 @@ class SinkColumns:
         return cls(topic, names)
 
     def tables(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows of each topic, in their order."""
+        """Yields the rows of each topic, in their order."""
         rows = batch.select(list(self.names))
         if self.topic is not None:
             yield self.topic, rows
@@ -93,7 +93,7 @@ class SinkColumns:
         if len(names) == 1:
             yield names[0], rows
             return
-        # However many topics there are, the rows are moved once.
+        # Rows are copied only once, whatever the number of topics.
         numbers = encoded.indices.to_numpy(zero_copy_only=False)
         order = np.argsort(numbers, kind="stable")
         rows = rows.take(pa.array(order))

@@ -1,4 +1,4 @@
-"""What tasks tell the driver about the rows that they have written."""
+"""The messages of write tasks to the driver."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 @dataclass(frozen=True)
 class RowsWritten(WriterCommitMessage):
-    """A task has written its rows, for everybody to see."""
+    """A task has written its rows, and they are visible."""
 
     rows: int
 
 
 class TaskTransaction(NamedTuple):
-    """A transaction as its coordinator knows it, apart from the transactional id, which the task's number gives."""
+    """A transaction as its coordinator knows it, without the transactional id, which follows from the task number."""
 
     producer_id: int
     epoch: int
     is_v2: bool
-    """Whether it is of version 2 of the protocol (KIP-890), and so has to be ended by a request that raises the
-    epoch."""
+    """Whether it uses version 2 of the protocol (KIP-890), in which the request that ends it raises the epoch."""
 
 
 class Outcome(Enum):
-    """What a task that writes in transactions has done."""
+    """The result of a task that writes in transactions."""
 
     WRITTEN = "written, and open"
     EMPTY = "nothing to write"
@@ -36,15 +35,15 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class TaskWritten(WriterCommitMessage):
-    """A task has written its rows, for nobody to see before the driver has ended the transaction."""
+    """A task has written its rows; they become visible when the driver commits the transaction."""
 
     job: str
-    """The prefix and the id of the query, which transactional ids and groups begin with."""
+    """The prefix and the query id, with which transactional ids and groups begin."""
     run: str
-    """Which run of the query this was, as far as Spark tells."""
+    """The run of the query, if Spark provides it."""
     partition: int
     outcome: Outcome
     rows: int = 0
     topic: str | None = None
-    """One of those that were written to."""
+    """One of the topics that the task wrote to."""
     transaction: TaskTransaction | None = None

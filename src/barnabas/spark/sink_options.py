@@ -1,24 +1,24 @@
 """The options of the sink: the stock connector's, under its names, and a few of our own.
 
 ==================================  ====================================================================================
-``kafka.bootstrap.servers``         where to find the cluster; all ``kafka.*`` options are settings of a producer
-``topic``                           where all rows go; without it, a column of that name says it for each row
+``kafka.bootstrap.servers``         addresses of the cluster; all ``kafka.*`` options are settings of a producer
+``topic``                           the topic of all rows; without it, each row has it in a column of that name
 **ours**
-``exactlyOnce``                     whether rows are written in transactions that the driver completes, so that each row
-                                    is there once for readers of committed data (streams: true, batches: false). If not,
-                                    a task that is tried again writes its rows again, as the stock connector does
-``transactionalIdPrefix``           how transactional ids, and groups that note what was completed, begin
-                                    (``barnabas-spark``). Two queries never share an id, as the query's id follows
+``exactlyOnce``                     whether rows are written in transactions that the driver completes, so that readers
+                                    of committed data see each row once (streams: true, batches: false). If not, a task
+                                    that is retried writes its rows again, as the stock connector does
+``transactionalIdPrefix``           prefix of transactional ids, and of groups that record completed batches
+                                    (``barnabas-spark``). The query id follows, so two queries never share an id
 ``twoPhaseCommit``                  ``auto`` (default), ``true`` or ``false``: whether transactions wait for the driver
-                                    for as long as it takes (KIP-939). ``auto``: where the cluster allows it, unless
-                                    ``kafka.transaction.timeout.ms`` says how long they are to wait
+                                    without a timeout (KIP-939). ``auto``: if the cluster allows it, unless
+                                    ``kafka.transaction.timeout.ms`` is set
 ==================================  ====================================================================================
 
-Without two-phase commit, a transaction that is open for longer than ``kafka.transaction.timeout.ms`` (here 15 minutes
-by default, which is the longest that brokers allow by default) is aborted by the broker. So that is how long a batch
-may take, and how long a driver that died may be away before rows that it had decided about have to be written again.
+Without two-phase commit, the broker aborts a transaction that is open for longer than ``kafka.transaction.timeout.ms``
+(here 15 minutes by default, which is the brokers' default maximum). So that limits how long a batch may take, and how
+long a driver may be down before rows that it had decided to commit must be written again.
 
-Options that are none of these are refused.
+Unknown options are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from barnabas.spark.sink_settings import TRANSACTION_TIMEOUT, SinkSettings
 
 _NAMES: Final = ("topic", "exactlyOnce", "transactionalIdPrefix", "twoPhaseCommit")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "path"})
-"""What Spark passes on although it is not meant for the sink."""
+"""Options that Spark passes on although they are not meant for the sink."""
 
 DEFAULT_PREFIX: Final = "barnabas-spark"
 
@@ -48,7 +48,7 @@ class TwoPhaseCommit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a query asks for, checked. It travels to executors with the writer."""
+    """The validated options of a query. Sent to executors with the writer."""
 
     settings: SinkSettings
     topic: str | None
@@ -58,7 +58,7 @@ class SinkOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
-        """`options` finds its keys in any case. `ConfigError` says what is wrong."""
+        """Validates options; raises `ConfigError`. The keys of `options` are case-insensitive."""
         _check_names(options)
         exactly_once = _boolean(options, "exactlyOnce", default=is_stream)
         settings = SinkSettings.of(options, exactly_once=exactly_once)

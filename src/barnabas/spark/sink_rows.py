@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Producer(Protocol):
-    """What is needed of a `KafkaProducer`."""
+    """The part of `KafkaProducer` that the sender uses."""
 
     def send_table(self, topic: str, table: object) -> Future[Any]: ...
 
@@ -23,9 +23,9 @@ class Producer(Protocol):
 
 
 class RowSender:
-    """Passes record batches on to a producer, as they are: no row ever becomes an object.
+    """Passes record batches to a producer without creating an object per row.
 
-    A table that could not be written shows as soon as another one is sent, and at the latest in `finish`.
+    A failed write is raised when the next table is sent, or at the latest in `finish`.
     """
 
     def __init__(self, producer: Producer, columns: SinkColumns) -> None:
@@ -50,7 +50,7 @@ class RowSender:
         self.finish()
 
     def finish(self) -> None:
-        """Returns when all rows are acknowledged."""
+        """Waits until all rows are acknowledged."""
         self._producer.flush()
         while self._under_way:
             self._under_way.popleft().result()

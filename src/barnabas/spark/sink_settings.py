@@ -1,4 +1,4 @@
-"""The ``kafka.*`` options of a writer: settings of a Kafka producer, but for those that the sink decides itself."""
+"""The ``kafka.*`` options of a writer: Kafka producer settings, except those that the sink sets itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from barnabas.spark.client_settings import PREFIX, ClientSettings
 
 TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
-"""The longest that a broker allows unless told otherwise (``transaction.max.timeout.ms``)."""
+"""The default maximum of a broker (``transaction.max.timeout.ms``)."""
 
 _TWO_PHASE_COMMIT: Final = "transaction.two.phase.commit.enable"
 
@@ -28,7 +28,7 @@ _REFUSED: Final = {
 
 _DEFAULTS: Final[Mapping[str, str]] = {
     "client.id": "barnabas-spark-sink",
-    # A task's producer lives for seconds. Telemetry of it would be one more request at either end of that.
+    # A task's producer lives for seconds. Telemetry would add a request at its start and its end.
     "enable.metrics.push": "false",
 }
 
@@ -37,17 +37,17 @@ _OF_EVERY_CLIENT: Final = define_security(define_common(ConfigDef())).keys
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """What the producers of tasks are told, and the client that completes their transactions."""
+    """Settings of the tasks' producers, and of the client that completes their transactions."""
 
     properties: Mapping[str, str]
-    """Of a producer, by Kafka's names, as they were given."""
+    """The producer settings as given, by Kafka's names."""
     client: ClientSettings
     max_block_ms: int
-    """How long a step of a transaction may take, with all its retries."""
+    """How long a step of a transaction may take, including retries."""
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, exactly_once: bool) -> SinkSettings:
-        """From the options whose names begin with ``kafka.``. `ConfigError` says what is wrong."""
+        """Makes settings from the options that begin with ``kafka.``; raises `ConfigError` if they are invalid."""
         given = {
             name[len(PREFIX) :].lower(): value for name, value in options.items() if name.lower().startswith(PREFIX)
         }
@@ -61,7 +61,7 @@ class SinkSettings:
                 raise ConfigError(f"There is no Kafka option {PREFIX}{name} for this sink.{hint}", name=PREFIX + name)
         client = ClientSettings.of({PREFIX + name: given[name] for name in given if name in _OF_EVERY_CLIENT})
         properties = {**_DEFAULTS, **given}
-        # Whether they go together is found out now, and not by the first task.
+        # Find conflicting settings now, not in the first task.
         checked = ProducerConfig.of({**properties, "transactional.id": "checked"} if exactly_once else properties)
         return cls(properties, client, checked.max_block_ms)
 
@@ -70,7 +70,7 @@ class SinkSettings:
         return TRANSACTION_TIMEOUT in self.properties
 
     def of_transactions(self, transactional_id: str, *, two_phase_commit: bool) -> dict[str, str]:
-        """For the producer of a task that writes in a transaction."""
+        """Returns the settings of the producer of a task that writes in a transaction."""
         properties = {**self.properties, "transactional.id": transactional_id}
         if two_phase_commit:
             properties[_TWO_PHASE_COMMIT] = "true"

@@ -27,11 +27,11 @@ _RUN_ID: Final = "spark.jobGroup.id"
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of micro-batches: exactly once, unless told otherwise.
+    """Writes the rows of micro-batches, by default exactly once.
 
-    Spark repeats a batch if it does not know whether it was written, with the same number and the same rows. It
-    calls `write` in tasks, and then `commit` or `abort` in another Python process, with a writer made anew: all that
-    is known there is in the messages.
+    Spark repeats a batch, with the same number and the same rows, if it does not know whether the batch was written. It
+    calls `write` in tasks, and then `commit` or `abort` on a new writer in another Python process, which has only the
+    messages of the tasks.
     """
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
@@ -44,7 +44,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return TransactionalTask(self._options, self._columns, self.identity()).write(iterator)
 
     def identity(self) -> TaskIdentity:
-        """Which task this is, by what Spark passes on to it."""
+        """Returns the identity of this task, from the properties that Spark passes to it."""
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty(_QUERY_ID)
         batch = None if context is None else context.getLocalProperty(_BATCH_ID)

@@ -16,7 +16,7 @@ from barnabas.spark.starting_points import EARLIEST_POINT
 
 
 class BatchReader(DataSourceReader):
-    """Everything between two points of some topics, which are looked up once, when the query is planned."""
+    """Reads topics between two points, whose offsets are looked up once, when the query is planned."""
 
     def __init__(self, options: SourceOptions, *, clock: Clock = SYSTEM_CLOCK) -> None:
         options.check_batch()
@@ -35,11 +35,11 @@ class BatchReader(DataSourceReader):
             offsets.close()
         ranges = [OffsetRange(*one, starts[one], ends[one]) for one in sorted(starts)]
         tasks = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
-        # Spark makes one task of none, for sources that do not have any.
+        # For an empty list Spark would create one task anyway.
         return list(tasks) or [InputPartition(None)]
 
     def _narrow(self, starts: Offsets, ends: Offsets, offsets: OffsetReader) -> tuple[Offsets, Offsets]:  # noqa: ARG002 - for the one with filters
-        """For a reader that knows what the query will throw away."""
+        """Narrows the offsets to read; overridden by the reader with filters."""
         return starts, ends
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,38 +1,38 @@
 """The options of the source: the stock connector's, under its names, and a few of our own.
 
 ==================================  ====================================================================================
-``kafka.bootstrap.servers``         where to find the cluster; all ``kafka.*`` options are settings of a consumer
+``kafka.bootstrap.servers``         addresses of the cluster; all ``kafka.*`` options are settings of a consumer
 ``assign``, ``subscribe``,          what to read; exactly one of them
 ``subscribePattern``
 ``startingTimestamp``,              where to start, in this order of precedence. For streams ``latest`` by default, and
-``startingOffsetsByTimestamp``,     only looked at where there is no checkpoint; for batches ``earliest``
+``startingOffsetsByTimestamp``,     only used without a checkpoint; for batches ``earliest``
 ``startingOffsets``
 ``startingOffsetsByTimestamp-       ``error`` (default) or ``latest``: what to do if all records are older
 Strategy``
 ``endingTimestamp``,                where a batch ends, by default ``latest``; not for streams
 ``endingOffsetsByTimestamp``,
 ``endingOffsets``
-``failOnDataLoss``                  whether to fail when records are gone before they were read (default true)
-``maxOffsetsPerTrigger``            how many records a micro-batch may have
-``minOffsetsPerTrigger``,           wait until there are so many, but no longer than this (default 15m)
+``failOnDataLoss``                  whether to fail when records were deleted before they were read (default true)
+``maxOffsetsPerTrigger``            maximum records of a micro-batch
+``minOffsetsPerTrigger``,           wait for this many records, but no longer than the delay (default 15m)
 ``maxTriggerDelay``
-``minPartitions``                   how many tasks there are at least
-``maxRecordsPerPartition``          how many records one task reads at most
+``minPartitions``                   minimum number of tasks
+``maxRecordsPerPartition``          maximum records per task
 ``includeHeaders``                  whether there is a column of headers (default false)
-``fetchOffset.numRetries``,         how often, and after which time, offsets are asked for again (3, 1000 ms)
+``fetchOffset.numRetries``,         number and interval of retries of offset lookups (3, 1000 ms)
 ``fetchOffset.retryIntervalMs``
-``kafkaConsumer.pollTimeoutMs``     how long a task waits for records that should be there (120 s)
-``groupIdPrefix``                   accepted and without effect: readers are in no group
+``kafkaConsumer.pollTimeoutMs``     how long a task waits for records that should exist (120 s)
+``groupIdPrefix``                   accepted, without effect: readers are not in a group
 **ours**
-``maxBytesPerTrigger``              how many bytes, as stored, a micro-batch is meant to have; estimated from samples
-``groupId``                         the group that shows how far a stream is (also: ``kafka.group.id``)
-``commitOffsetsToGroup``            whether offsets are committed to it (default: true where a group is named)
+``maxBytesPerTrigger``              target size of a micro-batch in stored bytes; estimated from samples
+``groupId``                         the group that shows the progress of a stream (also: ``kafka.group.id``)
+``commitOffsetsToGroup``            whether offsets are committed to it (default: true if a group is named)
 ``columns``                         which columns to read, such as ``value,timestamp``
-``pushDownFilters``                 for batches: read only what conditions on topic, partition, offset, time leave;
+``pushDownFilters``                 for batches: push down conditions on topic, partition, offset and time;
                                     needs ``spark.sql.python.filterPushdown.enabled`` (default false)
 ==================================  ====================================================================================
 
-Options that are none of these are refused, for a slip in ``startingOffsets`` would else lose data in silence.
+Unknown options are refused, because a typo in ``startingOffsets`` would lose data silently.
 """
 
 from __future__ import annotations
@@ -98,12 +98,12 @@ _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query asks for, checked. It travels to executors with the reader."""
+    """The validated options of a query. Sent to executors with the reader."""
 
     client: ClientSettings
     subscription: Subscription
     start: Point | None
-    """None: nothing was said, so streams start at the latest offset and batches at the earliest."""
+    """None if not set: streams start at the latest offset and batches at the earliest."""
     end: Point
     unmatched_is_latest: bool
     fail_on_data_loss: bool
@@ -120,11 +120,11 @@ class SourceOptions:
     columns: tuple[str, ...]
     push_down_filters: bool
     given: frozenset[str]
-    """The names of the options that were set, for what depends on batch or stream."""
+    """The names of the options that were set, for checks that depend on batch or stream."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """`options` finds its keys in any case. `ConfigError` says what is wrong."""
+        """Validates options; raises `ConfigError`. The keys of `options` are case-insensitive."""
         _check_names(options)
         client = ClientSettings.of(options)
         minimum = _positive(options, "minOffsetsPerTrigger")
@@ -163,7 +163,7 @@ class SourceOptions:
         )
 
     def check_batch(self) -> None:
-        """What only makes sense in streams is ignored by the stock connector with a word in the log, and here too."""
+        """Logs and ignores options that apply only to streams, as the stock connector does."""
         if self.start is not None:
             self.start.refuse_latest()
         for name in _OF_STREAMS:
@@ -191,7 +191,7 @@ def _check_names(options: Mapping[str, str]) -> None:
 
 
 def _group(options: Mapping[str, str], client: ClientSettings) -> str | None:
-    """The group to commit to, or None."""
+    """Returns the group to commit to, or None."""
     group = options.get("groupId", "").strip() or None
     if group is not None and client.group_id is not None and group != client.group_id:
         raise ConfigError(f"groupId is {group}, but kafka.group.id is {client.group_id}.", name="groupId")
@@ -220,7 +220,7 @@ def _positive(options: Mapping[str, str], name: str, *, least: int = 1) -> int |
 
 
 def _duration_ms(options: Mapping[str, str], name: str, default_ms: int) -> int:
-    """A time as Spark writes it: 15m, 30s, 500ms; a bare number is milliseconds."""
+    """Parses a time in Spark's format: 15m, 30s, 500ms; a bare number is milliseconds."""
     if name not in options:
         return default_ms
     match = _DURATION.fullmatch(str(options[name]).strip())

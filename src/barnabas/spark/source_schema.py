@@ -1,4 +1,4 @@
-"""The rows of the source: those of Spark's own Kafka connector, as a Spark schema and as Arrow types."""
+"""The schema of the source's rows, as of Spark's own Kafka connector, in Spark and in Arrow types."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SPARK_TYPES: Final[dict[str, DataType]] = {
 }
 """All columns, in the connector's order."""
 
-# Spark compares a batch's schema with its own, down to the name of a list's items.
+# Spark compares a batch's schema with its own, including the name of a list's items.
 ARROW_HEADERS: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
 _ARROW_TYPES: Final[dict[str, pa.DataType]] = {
@@ -49,10 +49,10 @@ _ARROW_TYPES: Final[dict[str, pa.DataType]] = {
 
 
 def column_names(columns: str | None, include_headers: bool) -> tuple[str, ...]:
-    """The columns that the options ask for: all but the headers, those too, or just the ones named.
+    """Returns the columns that the options select: all but the headers, all, or only the ones named.
 
-    Spark does not tell a Python source which columns a query uses. What nobody will look at need not be decoded,
-    shipped to the JVM and thrown away there, so the option ``columns`` says it.
+    Spark does not tell a Python source which columns a query uses. The option ``columns`` avoids decoding unused
+    columns and sending them to the JVM.
     """
     if columns is None:
         return tuple(name for name in _SPARK_TYPES if name != HEADERS or include_headers)
@@ -81,7 +81,7 @@ def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
 
 
 def check_schema(given: StructType, names: tuple[str, ...]) -> None:
-    """A schema of the user's own is refused: what a topic's rows look like is not for a query to choose."""
+    """Refuses a user-defined schema: the schema of a topic's rows is fixed."""
     expected = spark_schema(names)
     if given != expected:
         raise ConfigError(

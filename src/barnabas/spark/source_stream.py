@@ -2,15 +2,14 @@
 
 A micro-batch, as Spark asks for it::
 
-    initialOffset()               only where there is no checkpoint: where to begin
-    latestOffset(start, limit)    where this batch ends; Spark writes it down, and then never asks again for this batch
-    partitions(start, end)        the tasks; the same after any failure, for they follow from what was written down
+    initialOffset()               only without a checkpoint: where to begin
+    latestOffset(start, limit)    where this batch ends; Spark stores it, and does not ask again for this batch
+    partitions(start, end)        the tasks; the same after any failure, because they follow from the stored offsets
     read(partition)               on executors
     commit(end)                   while the next batch is planned
 
-After a failure Spark repeats the last batch with the end that it has written down. Everything that makes a batch what
-it is has to follow from those two offsets, and from nothing that is asked anew: see `barnabas.spark.offsets` for the
-one thing that Spark would forget.
+After a failure Spark repeats the last batch with the stored end. The content of a batch must follow from its two
+offsets alone, not from new lookups: see `barnabas.spark.offsets` for the start offset, which Spark does not store.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from barnabas.spark.starting_points import LATEST_POINT
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the micro-batches of a query, and reads them."""
+    """Plans and reads the micro-batches of a query."""
 
     def __init__(
         self, options: SourceOptions, *, clock: Clock = SYSTEM_CLOCK, offsets: OffsetReader | None = None
@@ -53,18 +52,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._offsets = OffsetReader(options, clock=clock) if offsets is None else offsets
         self._commits = None if options.commit_to_group is None else GroupCommits(options.commit_to_group, clock)
         self._target: Offsets | None = None
-        """With Trigger.AvailableNow: where everything ended when the query started."""
+        """With Trigger.AvailableNow: the end offsets when the query started."""
         self._latest: Offsets = {}
         self._last_batch_ms: int | None = None
 
     # -- planning, in a process beside the driver
 
     def initialOffset(self) -> Any:  # noqa: N802 - Spark's name
-        """The beginnings of all partitions, and no offsets.
+        """Returns the start offsets of all partitions under ``@from``, and no offsets.
 
-        So the first end is different from this even where there is nothing to read yet, and Spark makes an empty batch
-        of it. Without that, a query that starts at the latest offset, gets nothing, and is stopped, would start at a
-        later one next time.
+        So the first end differs from this even if there is nothing to read yet, and Spark runs an empty batch.
+        Otherwise, a query that starts at the latest offset, reads nothing, and is stopped, would start at a later
+        offset next time.
         """
         assigned = self._offsets.assigned()
         return to_json({}, self._offsets.resolve(self._options.start or LATEST_POINT, assigned, is_start=True))
@@ -73,8 +72,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._offsets.latest({})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Some limit, if the options have any. Which one does not matter: that Spark gives it back says that the
-        options count, and `ReadAllAvailable` that they do not."""
+        """Returns any limit if the options have one. Its value does not matter: if Spark passes it back, the options
+        apply; if Spark passes `ReadAllAvailable`, they do not."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -87,25 +86,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> Any:  # noqa: N802
         known = from_json(start)
         positions = beginnings_of(start) | known
-        # What comes before `start` has been processed, or Spark would not ask what comes after it.
+        # Records before `start` have been processed, or Spark would not ask for the next end.
         self._show(known)
         ends = self._ends(positions)
         beginnings = positions | self._new_partitions(ends.keys() - positions.keys())
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(beginnings, ends)
         if ends == known:
-            return start  # the very same: Spark compares texts
+            return start  # unchanged: Spark compares offsets as text
         unknown = {one: offset for one, offset in beginnings.items() if one in ends and one not in known}
         return to_json(ends, unknown)
 
     def _ends(self, positions: Offsets) -> Offsets:
-        """Where the partitions end, with what is missing or has gone back reported."""
+        """Returns the end offsets; reports partitions that are missing or whose end has moved back."""
         if self._target is None:
             ends = self._offsets.latest(positions)
         else:
             ends = dict(self._target)
             if any(ends.get(one, -1) < offset for one, offset in positions.items()):
-                # Either it is gone, or it was read to beyond the target: then there is nothing to do there.
+                # The partition was deleted, or was read beyond the target: then nothing is left to read.
                 current = self._offsets.latest(positions)
                 ends = {one: end for one, end in ends.items() if one in current} | {
                     one: min(current[one], max(ends.get(one, -1), offset))
@@ -122,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _new_partitions(self, partitions: set[Any]) -> Offsets:
-        """A partition that a running query meets is read from its beginning, wherever the query itself began."""
+        """Returns the start offsets of new partitions: their beginning, wherever the query itself began."""
         beginnings = self._offsets.earliest(partitions)
         for one, offset in beginnings.items():
             if offset > 0:
@@ -146,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _is_too_early(self, count: int) -> bool:
-        """Whether to wait for more. Not with Trigger.AvailableNow, which would end with records left."""
+        """Returns whether to wait for more. Never with Trigger.AvailableNow, which would end with records left."""
         minimum = self._options.min_offsets_per_trigger
         if minimum is None or self._target is not None or self._last_batch_ms is None:
             return False
@@ -154,7 +153,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return count < minimum and waited_ms < self._options.max_trigger_delay_ms
 
     def reportLatestOffset(self) -> Any:  # noqa: N802
-        """For the progress of the query; nothing else depends on it."""
+        """Returns the latest offsets for the query's progress report; nothing else uses them."""
         return to_json(self._latest) or None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -1,4 +1,4 @@
-"""Where a query starts and where a batch ends, as the options say it: by offsets, or by time."""
+"""Parses where a query starts and where a batch ends: by offsets, or by time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A place in all partitions. `offset` and `timestamp` hold for all alike; the maps have one for each.
+    """A position in all partitions. `offset` and `timestamp` apply to all; the maps have one for each.
 
     Exactly one of the four is set. Offsets may be `EARLIEST` or `LATEST`.
     """
@@ -32,7 +32,7 @@ class Point:
     timestamps: Offsets | None = None
 
     def refuse_latest(self) -> None:
-        """A batch that starts where there is nothing yet would always be empty."""
+        """Refuses `LATEST` as the start: the batch would always be empty."""
         if self.offset == LATEST:
             raise ConfigError(f"{self.option} can't be latest for batch queries.", name=self.option)
         for partition, offset in (self.offsets or {}).items():
@@ -62,7 +62,7 @@ def ending_point(options: Mapping[str, str]) -> Point | None:
 
 
 def unmatched_is_latest(options: Mapping[str, str]) -> bool:
-    """What to do where no record is as new as the starting timestamp: fail, or start at the end."""
+    """Returns whether to start at the end, instead of failing, if all records are older than the timestamp."""
     name = "startingOffsetsByTimestampStrategy"
     text = options.get(name, "error").strip().lower()
     if text not in {"error", "latest"}:
@@ -71,7 +71,7 @@ def unmatched_is_latest(options: Mapping[str, str]) -> bool:
 
 
 def _point(options: Mapping[str, str], timestamp: str, by_timestamp: str, by_offset: str) -> Point | None:
-    """All three are checked, though just the first one counts."""
+    """Validates all three options; the first one that is set applies."""
     found: list[Point] = []
     if timestamp in options:
         text = str(options[timestamp]).strip()

@@ -1,4 +1,4 @@
-"""Which partitions a query reads: a fixed list, topics by name, or topics by pattern."""
+"""Selects the partitions of a query: a fixed list, topics by name, or topics by pattern."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _WAYS: Final = ("assign", "subscribe", "subscribePattern")
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One of three ways to choose; the others are None.
+    """One of three selections; the others are None.
 
-    Names and patterns are looked up again for each micro-batch, so new partitions and, for a pattern, new topics join
-    a query that is running. A pattern has to match the whole name, and never matches the topics that brokers keep for
-    themselves.
+    Names and patterns are looked up again for each micro-batch, so new partitions and, for a pattern, new topics are
+    added to a running query. A pattern must match the whole name, and never matches internal topics.
     """
 
     partitions: tuple[TopicPartition, ...] | None = None
@@ -58,7 +57,7 @@ class Subscription:
 
     @property
     def topic_names(self) -> tuple[str, ...] | None:
-        """The topics to ask the cluster about; None: all of them."""
+        """The topics to request metadata for; None: all of them."""
         if self.partitions is not None:
             return tuple(dict.fromkeys(one.topic for one in self.partitions))
         return self.topics

@@ -1,4 +1,4 @@
-"""What the sink asks coordinators: to end transactions of others, how they stand, and to keep offsets of groups."""
+"""The sink's requests to coordinators: end and describe the tasks' transactions, commit and fetch group offsets."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _LAST_END_TXN_BEFORE_V2: Final = 4
 _LAST_BY_NAME: Final = 9
-"""Versions of OffsetCommit and OffsetFetch up to this one name topics; later ones have ids, to be looked up first."""
+"""The last version of OffsetCommit and OffsetFetch with topic names; later ones need ids, which must be looked up."""
 _FIRST_OF_SEVERAL: Final = 8
 _FIRST_FIND_OF_SEVERAL: Final = 4
 _UNUSED_TIMEOUT_MS: Final = 60_000
-"""Of a transactional id that is taken over by somebody who will not write. Every broker allows a producer's default."""
+"""The timeout when taking over a transactional id without writing: a producer's default, which every broker allows."""
 
 ONGOING: Final = "Ongoing"
 COMMITTING: Final = frozenset({"PrepareCommit", "CompleteCommit"})
@@ -66,11 +66,11 @@ _NOT_THAT_TRANSACTION: Final = frozenset(
         Errors.TRANSACTIONAL_ID_NOT_FOUND,
     }
 )
-"""How a coordinator says that a transaction was ended the other way, or that there have been others since."""
+"""Errors which mean that a transaction was ended the other way, or that a later one exists."""
 
 
 class TransactionStatus(NamedTuple):
-    """What a coordinator knows of the last transaction of a transactional id."""
+    """The state of the last transaction of a transactional id."""
 
     state: str
     producer_id: int
@@ -80,13 +80,13 @@ class TransactionStatus(NamedTuple):
         return self == (ONGOING, transaction.producer_id, transaction.epoch)
 
     def is_committed(self, transaction: TaskTransaction) -> bool:
-        """Whether it was committed and is the last one. With version 2, ending a transaction raises the epoch."""
+        """Returns whether it is the last one and was committed. With version 2, ending it raises the epoch."""
         epochs = (transaction.epoch, transaction.epoch + 1)
         return self.state in COMMITTING and self.producer_id == transaction.producer_id and self.epoch in epochs
 
 
 class TransactionClient(ClusterClient):
-    """Asks again after errors that pass, for at most ``max.block.ms`` at a time; then the last one is raised."""
+    """Retries after transient errors, for at most ``max.block.ms`` per call; then raises the last one."""
 
     def __init__(self, settings: SinkSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(settings.client, clock=clock)
@@ -96,7 +96,7 @@ class TransactionClient(ClusterClient):
     # -- transactions
 
     def statuses(self, transactional_ids: Iterable[str]) -> dict[str, TransactionStatus]:
-        """Those that are not known are left out."""
+        """Describes transactional ids; unknown ones are omitted."""
         found: dict[str, TransactionStatus] = {}
         unknown: set[str] = set()
 
@@ -119,16 +119,16 @@ class TransactionClient(ClusterClient):
         return found
 
     def end_transactions(self, transactions: Mapping[str, TaskTransaction], *, commit: bool) -> frozenset[str]:
-        """Ends transactions, and returns those that were ended the other way before, or that are gone.
+        """Ends transactions; returns those that were ended the other way before, or no longer exist.
 
-        One that was ended in the same way before is no error: asking again is how one finds out.
+        A transaction that was already ended in the same way is not an error, so the call can be repeated.
         """
         requests = {name: _end_txn(name, one, commit=commit) for name, one in transactions.items()}
         what = f"Transactions cannot be {'committed' if commit else 'aborted'}"
         return self._ask_each(requests, what, harmless=_NOT_THAT_TRANSACTION)
 
     def take_over(self, transactional_ids: Iterable[str]) -> None:
-        """Makes itself the producer of these. What others had open is aborted, and they get nothing in any more."""
+        """Becomes the producer of these ids: aborts their open transactions and fences their previous producers."""
         requests = {
             name: InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=_UNUSED_TIMEOUT_MS)
             for name in transactional_ids
@@ -138,7 +138,7 @@ class TransactionClient(ClusterClient):
     def _ask_each(
         self, requests: Mapping[str, Request | _Within], what: str, harmless: Collection[Errors] = ()
     ) -> frozenset[str]:
-        """One request about each transactional id, to its coordinator. Returns those with a harmless error."""
+        """Sends one request per transactional id to its coordinator. Returns the ids with a harmless error."""
         rest = dict(requests)
         marked: set[str] = set()
 
@@ -169,7 +169,7 @@ class TransactionClient(ClusterClient):
         return frozenset(marked)
 
     def ongoing_transactions(self) -> list[str]:
-        """The transactional ids in the whole cluster with an open transaction."""
+        """Returns the transactional ids in the whole cluster with an open transaction."""
         found: list[str] = []
 
         def attempt() -> bool:
@@ -188,7 +188,7 @@ class TransactionClient(ClusterClient):
     # -- offsets of groups
 
     def committed(self, group: str) -> dict[str, CommittedOffset]:
-        """What a group has committed for partition 0 of each topic."""
+        """Returns the offsets that a group has committed for partition 0 of each topic."""
         found: dict[str, CommittedOffset] = {}
 
         def attempt() -> bool:
@@ -219,7 +219,7 @@ class TransactionClient(ClusterClient):
 
         self._until(attempt, f"An offset of group {group} cannot be committed")
 
-    # -- coordinators, and patience
+    # -- coordinators and retries
 
     def _by_coordinator(self, kind: int, keys: Sequence[str]) -> dict[Node, list[str]]:
         self._find(kind, [key for key in keys if (kind, key) not in self._coordinators])
@@ -244,7 +244,7 @@ class TransactionClient(ClusterClient):
             self._coordinators[kind, one.key] = Node(one.node_id, one.host, one.port)
 
     def _passes(self, code: int, kind: int, key: str) -> bool:
-        """Whether this is an error that passes. One that does not is raised."""
+        """Returns whether an error is transient; raises any other error."""
         if code in _PASSING:
             if code != Errors.CONCURRENT_TRANSACTIONS:
                 self._coordinators.pop((kind, key), None)
@@ -256,7 +256,7 @@ class TransactionClient(ClusterClient):
         return False
 
     def _until(self, attempt: Callable[[], bool], what: str) -> None:
-        """Tries until it is done. What was not answered, too, is asked again: all of it can be repeated."""
+        """Retries until the attempt succeeds, also after a lost response: all requests are idempotent."""
         deadline = self._clock.hi_res_milliseconds() + self._max_block_ms
         pause_ms = self.settings.retry_backoff_ms
         while True:
@@ -280,15 +280,15 @@ class TransactionClient(ClusterClient):
 
 
 class _NotYetError(ClientError):
-    """There is no coordinator at present."""
+    """No coordinator is available at present."""
 
 
 class _RefusedError(BarnabasError):
-    """An error that does not pass."""
+    """An error that is not transient."""
 
 
 class _Within:
-    """A request that must not go out in any version that both sides know."""
+    """A request that is limited to a range of versions."""
 
     def __init__(self, body: Request, api_key: ApiKey, versions: VersionRange) -> None:
         self._body = body
@@ -305,7 +305,7 @@ class _UpTo(_Within):
 
 
 class _OffsetFetch:
-    """All that a group has committed. What belongs to open transactions is not seen."""
+    """Fetches all offsets that a group has committed, without those of open transactions."""
 
     api_key = ApiKey.OFFSET_FETCH
     allowed_versions = VersionRange(2, _LAST_BY_NAME)

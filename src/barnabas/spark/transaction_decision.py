@@ -1,14 +1,14 @@
-"""The driver's decision to commit a batch, written down where it outlives the driver.
+"""Stores the driver's decision to commit a batch, so that it survives the driver.
 
-A batch is written by many tasks, each with a transaction of its own, as a transaction belongs to one producer. To make
-the batch visible, the driver has to end all of them, one after the other, and may die in between. So it first notes
-which they are. From then on the batch *is* committed: whoever comes next ends those that are still open.
+Many tasks write a batch, each in its own transaction, as a transaction belongs to one producer. To make the batch
+visible, the driver must end all transactions, one after the other, and may die in between. So it first stores a list
+of them. From then on the batch *is* committed: the next driver ends those that are still open.
 
-The note is an offset that a group has committed: its offset is the number of the batch, its metadata has the
-transactions. That is kept by every cluster, replicated, and needs no topic of its own. Metadata is limited
-(``offset.metadata.max.bytes``), so a long list is cut into pieces, which go to groups of their own; the first piece,
-which says how many there are, is written last. Consecutive decisions take turns with two sets of groups, so that
-a driver that dies before it has written the first piece has not touched any piece of the decision before::
+The decision is stored as a committed offset of a group: the offset is the batch number, and the metadata lists the
+transactions. Every cluster stores and replicates that, and no extra topic is needed. Metadata is limited
+(``offset.metadata.max.bytes``), so a long list is split into pieces, each in its own group; the first piece, which
+contains the number of pieces, is written last. Consecutive decisions alternate between two sets of groups, so a driver
+that dies before it has written the first piece has not overwritten any piece of the previous decision::
 
     group                            offset  metadata
     barnabas-spark-QUERY-decision        41  1 8 0 3 run AKgPAh...    generation 8, piece 0 of 3
@@ -30,11 +30,11 @@ from barnabas.spark.transaction_names import decision_group
 _FORMAT: Final = "1"
 _PARTS: Final = 6
 MAX_METADATA_BYTES: Final = 4096
-"""A broker's limit unless told otherwise."""
+"""A broker's default limit."""
 
 
 class DecisionError(BarnabasError):
-    """A decision is there, and cannot be read."""
+    """A stored decision cannot be read."""
 
 
 class CommittedOffset(NamedTuple):
@@ -43,17 +43,17 @@ class CommittedOffset(NamedTuple):
 
 
 class Offsets(Protocol):
-    """Groups' offsets, as far as decisions need them."""
+    """The group offset operations that decisions use."""
 
     def committed(self, group: str) -> Mapping[str, CommittedOffset]:
-        """Of partition 0 of each topic that the group has committed an offset for."""
+        """Returns the committed offsets of partition 0, by topic."""
         ...
 
     def commit_offset(self, group: str, topic: str, offset: CommittedOffset) -> None: ...
 
 
 class Decision(NamedTuple):
-    """The transactions to be committed for a batch, by the number of the task; None for those that had no rows."""
+    """The transactions to commit for a batch, by task number; None for tasks without rows."""
 
     batch: int
     transactions: tuple[TaskTransaction | None, ...]
@@ -64,7 +64,7 @@ class Decision(NamedTuple):
         return partition < len(self.transactions) and self.transactions[partition] == transaction
 
     def pieces(self, limit: int = MAX_METADATA_BYTES) -> list[str]:
-        """As metadata, each of at most so many bytes."""
+        """Encodes the decision as metadata strings of at most `limit` bytes each."""
         body = _encode(self.transactions)
         room = limit - len(f"{_FORMAT} {self.generation} 9999 9999 {self.run} ")
         if room < 1:
@@ -102,7 +102,7 @@ class DecisionLog:
         raise DecisionError(f"Piece {number} of the decision about batch {batch} is missing in group {group}")
 
     def write(self, decision: Decision, topic: str) -> None:
-        """Returns when it is durable. The topic has to exist, and has no other part in it."""
+        """Stores a decision; returns when it is durable. The topic only has to exist: offsets need one."""
         pieces = decision.pieces(self._limit)
         for number in reversed(range(len(pieces))):
             group = self._piece_group(decision.generation, number) if number else self._group
@@ -128,12 +128,12 @@ class _Piece(NamedTuple):
 
 
 def _latest(found: Mapping[str, CommittedOffset]) -> CommittedOffset | None:
-    """Batches of a query may go to different topics, so that there can be decisions for several."""
+    """Returns the newest decision. Batches of a query may use different topics, each with its own decision."""
     return max(found.values(), key=lambda one: (one.offset, _Piece.parse(one.metadata).generation), default=None)
 
 
 def _encode(transactions: Iterable[TaskTransaction | None]) -> str:
-    """Two numbers for each, of as many bytes as they need: the producer id and 1, then the epoch and the version."""
+    """Encodes two unsigned varints per transaction: the producer id plus 1, then the epoch and the version."""
     out = bytearray()
     for one in transactions:
         if one is None:

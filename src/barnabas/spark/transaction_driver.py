@@ -1,4 +1,4 @@
-"""What the driver does about the transactions of a batch: commit all of them, or none."""
+"""Commits or aborts, on the driver, all transactions of a batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TransactionLostError(BarnabasError):
 
 
 class Coordinators(Offsets, Protocol):
-    """A `TransactionClient`, as far as it is needed here."""
+    """The part of `TransactionClient` that the driver uses."""
 
     def statuses(self, transactional_ids: Iterable[str]) -> Mapping[str, TransactionStatus]: ...
 
@@ -37,24 +37,23 @@ class Coordinators(Offsets, Protocol):
 class TransactionDriver:
     """Completes the transactions that the tasks of a micro-batch have left open.
 
-    **Commit** goes like this, and can be cut off and repeated at any point::
+    **Commit** has three steps, and can be interrupted and repeated at any point::
 
-        look      are all transactions still open?      no: fail, and nothing of the batch is there
-        decide    note which they are (`DecisionLog`)   from here on the batch is committed
+        look      are all transactions still open?      no: fail, and no row of the batch is visible
+        decide    store their list (`DecisionLog`)      from here on the batch is committed
         end       EndTxn(commit) for each
 
-    A driver that dies before the decision has left open transactions, which the next attempt at the batch aborts
-    when its tasks begin. One that dies after it has Spark repeat a batch that is decided. Then tasks look at the
-    decision before they do anything, find their transactions there, and write nothing (`TransactionalTask`), and the
-    driver does the last step again.
+    If the driver dies before the decision, the transactions stay open, and the next attempt at the batch aborts them
+    when its tasks begin. If it dies after the decision, Spark repeats a decided batch. Its tasks read the decision
+    first, find their transactions there, and write nothing (`TransactionalTask`), and the driver repeats the last step.
 
-    **A decided transaction can be lost** if it runs into its time-out before it was ended, unless two-phase commit
-    forbids that. Ending it fails then, and so does the query; when the batch is repeated, that task finds that it was
-    not committed and writes its rows again, in a transaction that is decided about as well. That needs a repeated
-    batch to have the same rows in the same task, which is so if what comes before the sink is deterministic.
+    **A decided transaction can be lost** if its timeout expires before it is ended, unless two-phase commit prevents
+    that. Ending it fails then, and so does the query. When the batch is repeated, the task finds that it was not
+    committed, and writes its rows again, in a new transaction with a new decision. That requires that a repeated batch
+    has the same rows in the same task, which holds if the query before the sink is deterministic.
 
-    **Abort** ends what was not decided about, and nothing else, as Spark also calls it after a commit that failed half
-    way, or that succeeded. Spark does not wait for the tasks that it ends, so some may yet begin: see `abort_tasks`.
+    **Abort** ends only undecided transactions, because Spark also calls it after a commit that failed half way, or that
+    succeeded. Spark does not wait for the tasks that it kills, so some may still begin: see `abort_tasks`.
     """
 
     def __init__(self, job: str, coordinators: Coordinators, log_: DecisionLog | None = None) -> None:
@@ -68,7 +67,7 @@ class TransactionDriver:
             return  # there were no rows
         before = self._log.read()
         if before is not None and before.batch > batch:
-            # A checkpoint that was set back. Tasks have seen the same, unless one began before it was so.
+            # The checkpoint was reset. Tasks have read the same decision, unless one began before it was stored.
             self._end({one.partition: _transaction(one) for one in written}, commit=False)
             return
         repeated = before if before is not None and before.batch == batch else None
@@ -85,11 +84,11 @@ class TransactionDriver:
             self._abort_left_over(decision)
 
     def decide(self, decision: Decision, topic: str) -> None:
-        """The one step that makes the difference."""
+        """Stores the decision: the step that commits the batch."""
         self._log.write(decision, topic)
 
     def complete(self, decision: Decision) -> None:
-        """Ends all transactions that were decided about. Those that have been ended before are no error."""
+        """Commits all transactions of the decision. Already committed ones are not an error."""
         decided = {number: one for number, one in enumerate(decision.transactions) if one is not None}
         lost = [number for number in self._end(decided, commit=True) if not self._is_proven(number, decision.batch)]
         if lost:
@@ -99,11 +98,11 @@ class TransactionDriver:
             )
 
     def _is_proven(self, partition: int, batch: int) -> bool:
-        """A transaction that is not the last one any more has left a trace if it was committed."""
+        """Returns whether a task's group offset proves the commit, for a transaction that is no longer the last one."""
         return last_batch(self._coordinators, transactional_id(self._job, partition)) >= batch
 
     def abort(self, messages: Sequence[TaskWritten], batch: int, tasks: int) -> None:
-        """`tasks` is how many there were; not all have told what they did."""
+        """Aborts a batch. `tasks` is the number of tasks; some may have sent no message."""
         try:
             decision = self._log.read()
             if decision is not None and decision.batch < batch:
@@ -115,7 +114,7 @@ class TransactionDriver:
                 and (decision is None or not decision.has(one.partition, one.transaction))
             }
             self._end(undecided, commit=False)
-            # Tasks that were killed have told nobody about their transactions.
+            # Killed tasks have not reported their transactions.
             run = messages[0].run if messages else NO_RUN
             if run == NO_RUN:
                 self._abort_left_over(decision)
@@ -154,14 +153,14 @@ class TransactionDriver:
 
 
 def abort_tasks(coordinators: Coordinators, job: str, run: str, tasks: int, kept: Collection[str] = ()) -> None:
-    """Ends the transactions of a job's tasks, those that are open, and those that would be.
+    """Aborts the open transactions of a job's tasks, and prevents new ones.
 
-    A task may be about to begin while its job is aborted. So the driver leaves a mark, and then takes over the
-    transactional ids of all tasks that have got theirs; and a task first gets its own, and then looks for the mark.
-    Whoever of the two comes first, nothing stays open::
+    A task may be about to begin while its job is aborted. So the driver sets a mark, and then takes over the
+    transactional ids of all tasks that have initialized theirs. A task first initializes its id, and then checks the
+    mark. In either order, no transaction stays open::
 
-        task has its id   driver leaves the mark, takes over    the task is fenced, its transaction aborted
-        driver leaves the mark, takes over   task has its id    the task finds the mark, and does not begin
+        task initializes its id   driver sets the mark, takes over   the task is fenced, its transaction aborted
+        driver sets the mark, takes over   task initializes its id   the task finds the mark, and does not begin
     """
     coordinators.take_over([abort_mark(job, run)])
     names = [name for number in range(tasks) if (name := transactional_id(job, number)) not in kept]
@@ -170,14 +169,16 @@ def abort_tasks(coordinators: Coordinators, job: str, run: str, tasks: int, kept
 
 
 def is_aborted(coordinators: Coordinators, job: str, run: str) -> bool:
-    """Whether the driver has given up this run of the job."""
+    """Returns whether the driver has aborted this run of the job."""
     return bool(coordinators.statuses([abort_mark(job, run)]))
 
 
 def abort_left_over(coordinators: Coordinators, job: str, kept: Collection[str] = ()) -> None:
-    """Ends transactions that nobody will come back for: of tasks that were killed before they could tell the driver, or
-    that there are no more, because the driver died and a batch has fewer tasks now. Until they end, readers of
-    committed data do not get past them."""
+    """Aborts abandoned transactions, which block readers of committed data until they end.
+
+    They belong to tasks that were killed before they could report to the driver, or that no longer exist, because the
+    driver died and a batch has fewer tasks now.
+    """
     names = [one for one in coordinators.ongoing_transactions() if is_of_job(job, one) and one not in kept]
     found = coordinators.statuses(names) if names else {}
     if found:
@@ -187,7 +188,7 @@ def abort_left_over(coordinators: Coordinators, job: str, kept: Collection[str] 
 
 
 def last_batch(offsets: Offsets, group: str) -> int:
-    """The last batch that a task has completed: its group's offset, which its transactions have committed."""
+    """Returns the last batch that a task has completed: the group offset that its transactions commit."""
     return max((one.offset for one in offsets.committed(group).values()), default=-1)
 
 
@@ -197,7 +198,7 @@ def _transaction(message: TaskWritten) -> TaskTransaction:
 
 
 def _merge(messages: Sequence[TaskWritten], batch: int, before: Decision | None, generation: int) -> Decision:
-    """What was decided before, with what had to be written again."""
+    """Merges the previous decision with the transactions that were written again."""
     count = len(messages)
     if before is not None and len(before.transactions) != count:
         raise TransactionLostError(

@@ -1,11 +1,11 @@
-"""How transactional ids and groups of a sink are called."""
+"""Names of the transactional ids and groups of a sink."""
 
 from __future__ import annotations
 
 from typing import Final
 
 NO_RUN: Final = "-"
-"""In place of a run that is not known, or of that of a batch query, which has only one."""
+"""Stands for an unknown run, and for the only run of a batch query."""
 
 
 def job_name(prefix: str, query: str) -> str:
@@ -13,21 +13,23 @@ def job_name(prefix: str, query: str) -> str:
 
 
 def transactional_id(job: str, partition: int) -> str:
-    """Of the task for a partition of the rows. Its group has the same name: what is committed there as part of the
-    transactions is the last batch that the task has completed."""
+    """Returns the transactional id of the task for a partition of the rows.
+
+    Its group has the same name: there, the transactions commit the last batch that the task has completed.
+    """
     return f"{job}-{partition}"
 
 
 def decision_group(job: str) -> str:
-    """Where the driver notes which transactions are to be committed."""
+    """Returns the group in which the driver stores the transactions to commit."""
     return f"{job}-decision"
 
 
 def abort_mark(job: str, run: str) -> str:
-    """The transactional id that is there if the driver has aborted the job. Nobody ever writes with it."""
+    """Returns the transactional id that exists if the driver has aborted the job. It is never used to write."""
     return f"{job}-{run}-aborted"
 
 
 def is_of_job(job: str, given: str) -> bool:
-    """Whether a transactional id is one of this job's."""
+    """Returns whether a transactional id belongs to this job."""
     return given.startswith(f"{job}-") and given[len(job) + 1 :].isdecimal()

@@ -1,4 +1,4 @@
-"""What a task does that writes its rows in a transaction which somebody else will end."""
+"""Runs a task that writes its rows in a transaction, which the driver ends."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ log = logging.getLogger(__name__)
 _CLOSE_SECONDS: Final = 10.0
 
 _without_two_phase_commit: set[tuple[str, ...]] = set()
-"""Clusters that have refused two-phase commit, so that this process need not ask each time. Written by the one thread
-that a Python worker runs a task in."""
+"""Clusters that have refused two-phase commit, so that this process does not try again. Written only by the thread in
+which a Python worker runs a task."""
 
 
 class JobAbortedError(BarnabasError):
-    """The driver has given up the job while this task was about to begin."""
+    """The driver has aborted the job while this task was about to begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """Which part of which batch of which query a task writes."""
+    """Identifies the query, batch and partition that a task writes."""
 
     job: str
     run: str
     partition: int
     batch: int | None
-    """None in a batch query, which nobody repeats."""
+    """None in a batch query, which is not repeated."""
 
     @property
     def transactional_id(self) -> str:
@@ -56,26 +56,26 @@ class TransactionalTask:
     """Writes rows in a transaction, and leaves it open.
 
     The transactional id is the same for all attempts at a task, and for the same task of all batches. So beginning
-    (`init_transactions`) ends whatever an attempt before has left, and makes sure that nothing more comes from it.
+    (`init_transactions`) aborts the transaction of an earlier attempt and fences its producer.
 
-    In a stream, the transaction also commits an offset, to a group of the same name as the transactional id: the number
-    of the batch. It is there if and only if the rows are, which makes it a proof that they are. A task that has begun
-    looks for it, and if it is there, has nothing to do: whatever has happened, no batch is written twice by a task.
+    In a stream, the transaction also commits the batch number as an offset of the group with the same name as the
+    transactional id. The offset is visible if and only if the rows are, so it proves that they are. A task that has
+    begun reads it, and if it is there, writes nothing: in no case does a task write a batch twice.
 
-    But before it begins, it looks whether the driver has decided about this batch already (`DecisionLog`). If so,
-    the transaction may still be open, waiting for the driver to end it, and must not be aborted by beginning anew::
+    But before it begins, it checks whether the driver has already decided about this batch (`DecisionLog`). If so, the
+    transaction may still be open, waiting for the driver to end it, and a new beginning must not abort it::
 
         decision        transaction                         task
         older batch     -                                   writes
         this batch      open, or committed                  nothing
-        this batch      aborted by its time-out             writes again, unless there is proof
+        this batch      aborted by its timeout              writes again, unless there is proof
         later batch     -                                   nothing
 
-    When it has begun, it looks whether the driver has given up meanwhile (`abort_tasks`), for nobody would end its
-    transaction then.
+    After it has begun, it checks whether the driver has aborted the job (`abort_tasks`): then its transaction would
+    never be ended.
 
-    Rows that need not be written are read all the same: what comes before the sink may keep state, and notes it when
-    all rows are through.
+    Rows that need not be written are still read: operators before the sink may keep state, and store it after the last
+    row.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class TransactionalTask:
     def _is_aborted(self, client: TransactionClient) -> bool:
         identity = self._identity
         if identity.batch is not None and identity.run == NO_RUN:
-            return False  # the mark would be one for all runs of the query, and is not set
+            return False  # no mark is set, as it would apply to all runs of the query
         return is_aborted(client, identity.job, identity.run)
 
     def _is_proven(self, client: TransactionClient) -> bool:
@@ -146,7 +146,7 @@ class TransactionalTask:
     # -- the transaction
 
     def _begin(self) -> KafkaProducer:
-        """A producer that has got rid of its predecessors."""
+        """Returns a producer that has fenced its predecessors."""
         choice = self._options.two_phase_commit
         cluster = self._options.settings.client.bootstrap_servers
         if choice is TwoPhaseCommit.ALWAYS:
@@ -201,13 +201,13 @@ class TransactionalTask:
         transaction = TaskTransaction(
             identity.producer_id, identity.epoch, manager.coordinators.is_transaction_v2_enabled
         )
-        # By force, for a producer that is closed with patience aborts what is open. All is acknowledged.
+        # Close with timeout 0: a graceful close would abort the transaction. All rows are acknowledged.
         producer.close(0)
         return transaction
 
     def _give_up(self, producer: KafkaProducer) -> None:
-        """Readers of committed data would else wait for the time-out."""
+        """Aborts the transaction, so that readers of committed data need not wait for its timeout."""
         try:
-            producer.close(_CLOSE_SECONDS)  # which aborts what is open
+            producer.close(_CLOSE_SECONDS)  # aborts the open transaction
         except BarnabasError as error:
             log.warning("The transaction of %s stays open: %s", self._identity.transactional_id, error)

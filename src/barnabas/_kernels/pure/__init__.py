@@ -1,1 +1,1 @@
-"""The Python twins of the compiled kernels. Import them through `barnabas._kernels`, which chooses."""
+"""The Python twins of the compiled kernels. Import them through `barnabas._kernels`, which selects one of both."""

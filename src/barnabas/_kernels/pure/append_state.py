@@ -15,22 +15,22 @@ _MAX_INT64: Final = 2**63 - 1
 _NO_TIMESTAMP: Final = -1
 _BATCH_HEADER_SIZE: Final = 61
 _MAX_RECORD_OVERHEAD: Final = 21
-# At least what a record without headers takes up besides the bytes of its key and value: attributes and header count (1
-# each), three lengths and the offset delta (5 each), the timestamp delta (10).
+# Upper bound of a record's size without headers, key bytes and value bytes: attributes and header count (1 each), three
+# lengths and the offset delta (5 each), the timestamp delta (10).
 _AMPLE_RECORD_OVERHEAD: Final = 32
 
 
 class AppendState:
     """The records of a batch under construction.
 
-    `append` and its kin write a record and return its offset delta. `size_factor` turns the bytes written so far into
-    the bytes expected after compression, which `has_room_for` and `try_append` compare with `max_size` (a limit for the
-    whole batch, header included). One record always fits, so that a record larger than the limit gets a batch of its
-    own. `take` ends the batch and returns its bytes.
+    `append` and its variants write a record and return its offset delta. `size_factor` turns the bytes written so far
+    into the bytes expected after compression, which `has_room_for` and `try_append` compare with `max_size` (a limit
+    for the whole batch, header included). One record always fits, so that a record larger than the limit gets a batch
+    of its own. `take` ends the batch and returns its bytes.
 
-    A producer calls `accept`, which writes a record and returns its future. Many threads may, while another one closes
-    the batch; all other methods belong to one thread, or are guarded by their owner's lock. `accept` decides nothing:
-    it refuses a record that makes the batch reach `limit`, where its owner has something to decide.
+    A producer calls `accept`, which writes a record and returns its future. Many threads may call it, while another one
+    closes the batch; all other methods belong to one thread, or are guarded by their owner's lock. `accept` decides
+    nothing: it rejects a record that makes the batch reach `limit`, where its owner must decide.
     """
 
     __slots__ = (
@@ -67,18 +67,18 @@ class AppendState:
         self._size = 0
         self._gaps = 0
         self._next_delta = 0
-        # The base timestamp once the short way through `append` is open; it is closed before the first record, and
-        # where a sum on that way could leave its range.
+        # The base timestamp while the fast path of `append` is open. It is closed before the first record, and where a
+        # sum on it could overflow.
         self._fast_base: int | None = None
         self._lock = threading.Lock()
-        """Makes `accept` and `close_for_appends` atomic; the compiled twin needs the interpreter's lock only."""
+        """Makes `accept` and `close_for_appends` atomic; the compiled twin needs only the interpreter lock."""
         self._sticky_bytes = 0
         self.limit = 0
-        """The estimated size at which `accept` refuses records."""
+        """The estimated size at which `accept` rejects records."""
         self.sticky_limit = 0
         """The same for records that go to the sticky partition."""
         self.max_record_size = 0
-        """An upper bound of the size of a batch with just the largest record."""
+        """An upper bound of the size of a batch with only the largest record."""
         self.thunks: list[list[Any]] | None = None
         """Index, callback and future of each record that has a callback."""
 
@@ -88,10 +88,10 @@ class AppendState:
         result: Any,
         now: Callable[[], int] | None,
     ) -> None:
-        """Has `accept` make futures of this type, with ``batch_result``, ``index`` and ``fields``.
+        """Makes `accept` create futures of this type, with ``batch_result``, ``index`` and ``fields``.
 
-        ``fields`` are timestamp, key size and value size of the record. ``now`` tells the time in milliseconds; None:
-        the system's clock does.
+        ``fields`` are timestamp, key size and value size of the record. ``now`` returns the time in milliseconds; None
+        means the system's clock.
         """
         self._future_type = future_type
         self._result = result
@@ -107,11 +107,11 @@ class AppendState:
         sticky: bool,
         decided: bool = False,
     ) -> Any:
-        """Appends a record and returns its future, or None if the record cannot be appended just like that.
+        """Appends a record and returns its future, or None if the record is rejected.
 
-        A record is refused if it makes the batch reach `limit` (`sticky_limit` for one that goes to the sticky
-        partition), where its owner has something to decide. With ``decided`` it is refused only if it does not fit.
-        Without a timestamp the record gets the current time.
+        A record is rejected if it makes the batch reach `limit` (`sticky_limit` for one that goes to the sticky
+        partition), where its owner must decide. With ``decided`` it is rejected only if it does not fit. Without a
+        timestamp the record gets the current time.
         """
         if not self.is_open:
             return None
@@ -155,14 +155,14 @@ class AppendState:
             return taken
 
     def add_thunk(self, index: int, callback: Any, future: Any) -> None:
-        """Has ``callback`` called with the metadata of ``future`` when the batch is done."""
+        """Registers ``callback``, to be called with the metadata of ``future`` when the batch is done."""
         if self.thunks is None:
             self.thunks = []
         self.thunks.append([index, callback, future])
 
     @property
     def base_timestamp(self) -> int:
-        """The timestamp that deltas count from: the first record's, unless given; -1 before the first record."""
+        """The base of the timestamp deltas: the first record's timestamp, unless given; -1 before the first record."""
         return _NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp
 
     @property
@@ -171,7 +171,7 @@ class AppendState:
 
     @property
     def last_offset_delta(self) -> int:
-        """The offset delta of the record appended last; -1 before the first."""
+        """The offset delta of the last record; -1 before the first."""
         return self._next_delta - 1
 
     @property
@@ -222,7 +222,7 @@ class AppendState:
             else:
                 return self._append_any(delta, timestamp_ms, key, value, headers)
         except (IndexError, TypeError):
-            # A number that is not in the table, something that is not a number, or an appender that is closed.
+            # The number is not in the table, a value is not a number, or the appender is closed.
             return self._append_any(delta, timestamp_ms, key, value, headers)
         self._size += size + len(size_part)
         self._next_delta = delta + 1
@@ -241,13 +241,13 @@ class AppendState:
         value: BytesLike | None,
         headers: Headers = (),
     ) -> int:
-        """Adds a record with an offset delta of its own, which may leave a gap but not go back."""
+        """Adds a record with an explicit offset delta, which may leave a gap but not go back."""
         return self._append_any(offset_delta, timestamp_ms, key, value, headers)
 
     def try_append(
         self, timestamp_ms: int, key: BytesLike | None, value: BytesLike | None, headers: Headers = ()
     ) -> int | None:
-        """`append` where `has_room_for` allows it, in one call; None where it does not."""
+        """Appends if `has_room_for` allows it, in one call; otherwise returns None."""
         if self._next_delta:
             size = _AMPLE_RECORD_OVERHEAD + (0 if key is None else len(key)) + (0 if value is None else len(value))
             if (
@@ -278,18 +278,18 @@ class AppendState:
 
     @property
     def estimated_size(self) -> int:
-        """What the batch is expected to take up if it is closed now, header included."""
+        """The expected size of the batch if it is closed now, header included."""
         return _BATCH_HEADER_SIZE + int(self._size * self.size_factor)
 
     def close_for_appends(self) -> None:
-        """No more records from here on; what is there waits for `take`."""
+        """Stops accepting records; those appended wait for `take`."""
         with self._lock:
             if self._parts is not None:
                 self._finished = self._parts
                 self._parts = None
 
     def take(self, reserve: int) -> bytearray:
-        """All records in one buffer, behind `reserve` bytes of zeros for the header. Works once."""
+        """Returns all records in one buffer, after `reserve` zero bytes for the header. Works once."""
         self.close_for_appends()
         if self._finished is None:
             raise RuntimeError("the records of this batch have been taken already")
@@ -301,7 +301,7 @@ class AppendState:
     def _append_any(
         self, delta: int, timestamp_ms: int, key: BytesLike | None, value: BytesLike | None, headers: Headers
     ) -> int:
-        """Any record at all: checks everything before it changes anything."""
+        """Appends any record: checks everything before it changes anything."""
         if self._parts is None:
             raise RuntimeError("this batch is closed: no more records can be appended")
         if not self._next_delta <= delta <= _MAX_INT32:
@@ -337,7 +337,7 @@ class AppendState:
         self.max_record_size = max(self.max_record_size, _BATCH_HEADER_SIZE + _MAX_RECORD_OVERHEAD + payload)
         self._gaps += delta - self._next_delta
         self._next_delta = delta + 1
-        # The table ends at 8191, for deltas as for sizes: so the short way adds less than 8192 to the timestamp, and
+        # The table ends at 8191, for deltas as for sizes: so the fast path adds less than 8192 to the timestamp, and
         # less than 8192 records of at most 8 KiB to the size.
         self._fast_base = base if base < _MAX_INT64 - 8192 and self._size < _MAX_INT32 // 2 else None
         if timestamp_ms > self.max_timestamp:

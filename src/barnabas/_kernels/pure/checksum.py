@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 Checksum: TypeAlias = Callable[[bytes | bytearray | memoryview, int], int]
 
 KERNELS: Final[tuple[str, ...]] = ()
-"""The implementations for this processor: none of ours, the package chooses its own."""
+"""Our implementations for this processor: none here, the package chooses its own."""
 
 _package: Checksum | None = None
 
@@ -22,7 +22,7 @@ def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
 
 
 def choose(name: str | None) -> None:
-    """Selects one of `KERNELS`, or None for the package: to test and to compare them."""
+    """Selects one of `KERNELS`, or None for the package, for tests and comparisons."""
     if name is not None:
         raise ValueError(f"no kernel {name} here, but none")
 
@@ -38,8 +38,8 @@ def from_package() -> Checksum:
 def _load() -> Checksum:
     """Loads the extension module of the package ``crc32c`` without the package around it.
 
-    The package reads its own metadata and prepares a command line when it is imported, which takes 50 ms: a seventh of
-    the start-up time of a broker. If it is imported already, or built in another way, it is used as it is.
+    On import the package reads its own metadata and prepares a command line, which takes 50 ms: a seventh of a broker's
+    start-up time. If it is already imported, or built in another way, it is used as it is.
     """
     package = None if "crc32c" in sys.modules else find_spec("crc32c")
     places = None if package is None else package.submodule_search_locations

@@ -1,8 +1,7 @@
 """Columns to records sections and back: the twin of `compiled.columns`, on numpy and Arrow's own kernels.
 
-Plain Python cannot afford a dozen steps for each record, so both directions are turned on their side: one step over
-*all* records at a time. `columns_encoder` does that in one direction; in the other, `columns_layout` finds
-where fields are, and `columns_sinks` is where they go.
+A dozen Python steps per record are too slow, so both directions take one step over *all* records at a time.
+`columns_encoder` encodes; for decoding, `columns_layout` finds the fields, and `columns_sinks` stores them.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ SIZES: Final = (
     "null_header_values",
     "header_value_bytes",
 )
-"""The attributes of a `Section` that `totals` adds up."""
+"""The attributes of a `Section` that `totals` sums."""
 _INT32_MAX: Final = 2**31 - 1
 
 _PRODUCER_STATE: Final = struct.Struct(">qhi")
@@ -70,7 +69,7 @@ _ONE: Final = 1 << 31
 
 
 def _product(first: int, second: int) -> int:
-    """Of two polynomials, modulo the one of CRC-32C."""
+    """Multiplies two polynomials, modulo that of CRC-32C."""
     product, power = 0, _ONE
     while power:
         if first & power:
@@ -81,10 +80,10 @@ def _product(first: int, second: int) -> int:
 
 
 def combined_crc32c(first: int, second: int, length: int) -> int:
-    """The checksum of two pieces, one after the other, from those of each; ``length`` is that of the second.
+    """Returns the checksum of two consecutive pieces from their checksums; ``length`` is that of the second.
 
-    Each byte that follows multiplies what was before it by x^8, so ``first`` has to be multiplied by x^(8 length),
-    which is made of x^8, x^16, x^32 and so on.
+    Each following byte multiplies the state before it by x^8, so ``first`` must be multiplied by x^(8 length), which is
+    a product of x^8, x^16, x^32 and so on.
     """
     factor, square = _ONE, _ONE >> 8
     while length:
@@ -96,7 +95,7 @@ def combined_crc32c(first: int, second: int, length: int) -> int:
 
 
 def records_checksum(batch: bytearray | memoryview) -> int:
-    """The checksum of the records section of a batch."""
+    """Returns the checksum of the records section of a batch."""
     if len(batch) < HEADER_SIZE:
         raise ValueError(f"{len(batch)} bytes are no batch")
     with memoryview(batch) as view, view[HEADER_SIZE:] as records:
@@ -106,8 +105,10 @@ def records_checksum(batch: bytearray | memoryview) -> int:
 def seal(
     batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int, transactional: bool, checksum: int
 ) -> None:
-    """Finishes the header of a batch: writes down who it is from, unless nobody, and makes the checksum out of that of
-    the records section, ``checksum``."""
+    """Finishes the header of a batch: writes the producer's fields, if there is a producer, and the checksum.
+
+    The checksum is derived from ``checksum``, that of the records section.
+    """
     if len(batch) < HEADER_SIZE:
         raise ValueError(f"{len(batch)} bytes are no batch")
     if producer_id != NO_PRODUCER_ID:
@@ -122,12 +123,12 @@ def seal(
 
 
 class Section:
-    """One decompressed records section, checked from end to end, with the sizes its columns will take.
+    """One decompressed records section, fully checked, with the sizes of its columns.
 
     `append_timestamp` is the batch's log-append time, which replaces the timestamps of all its records, or None.
-    Records before `start_offset` are checked but neither counted nor filled. Timestamps come out times `scale`.
+    Records before `start_offset` are checked but neither counted nor filled. Timestamps are multiplied by `scale`.
 
-    Who wants views says where the bytes stay: `source` is what holds them, and the section begins at `source_start`.
+    For views the caller says where the bytes stay: `source` holds them, and the section begins at `source_start`.
     """
 
     source: Buffer | None = None
@@ -146,7 +147,7 @@ class Section:
     ) -> None:
         if scale < 1:
             raise ValueError(f"a timestamp unit of 1/{scale} ms is none")
-        # A copy, as a read-only view may still belong to a buffer that somebody else can write.
+        # Copy: a read-only view may belong to a buffer that another owner can write.
         self._data = bytes(data)
         self._base_offset = base_offset
         self._append_time = append_timestamp is not None
@@ -203,9 +204,10 @@ def plain_extent(
     start_offset: int,  # noqa: ARG001
     may_be_transactional: bool,  # noqa: ARG001
 ) -> tuple[int, int, bool]:
-    """How many records `plain_sections` will find at most before it comes back for the first time, how many bytes their
-    keys and values can have together, and whether there is no other batch behind them; as the headers of the batches
-    say, of which nothing is checked yet."""
+    """Returns upper bounds for the first call of `plain_sections`, from the batch headers, unchecked.
+
+    The number of records, the bytes of their keys and values together, and whether no other batch follows.
+    """
     return 0, 0, False
 
 
@@ -222,33 +224,33 @@ def plain_sections(
     fd: int = -1,  # noqa: ARG001
     position: int = 0,  # noqa: ARG001
 ) -> tuple[list[Section], int, int | None, bool]:
-    """The sections of those batches from `at` on that need no more than to be checked and read, up to one that does;
-    where that one begins; the offset behind the last one before it, None if there was none; and whether there is
-    nothing more for sure, but the beginning of a batch perhaps.
+    """Returns the sections of batches from `at` on that only need to be checked and read, up to one that needs more.
 
-    What needs more is left to the caller: what is compressed, a marker, empty, before `start_offset`, perhaps of an
-    aborted transaction, cut off, or not as it should be. Here that is everything. Compiled, it spares a batch some
-    thirty calls, which take longer than its records do if it has just a few.
+    Also returns where that batch begins; the offset after the last section, None if there was none; and whether nothing
+    more follows for certain, except perhaps the beginning of a batch.
 
-    The sink, if there is one, gets all but the headers of all sections that are found. If there was no room for keys or
-    values, theirs is not `open` any more. If there was something wrong with the batch behind the last section, none of
-    it is. Nothing of a section is missing without it: `Section.fill` can do the same.
+    The caller handles batches that need more: compressed, a marker, empty, before `start_offset`, perhaps of an aborted
+    transaction, cut off, or invalid. Here that is every batch. The compiled kernel saves some thirty calls per batch,
+    which take longer than the records of a small batch do.
 
-    With the descriptor of an open file, there is nothing in `data` but the headers of the batches. The rest is read of
-    the file, where `data` begins at this position, into the memory of the sink's column of values, which has to have
-    room for `columns_format.READING_ROOM` bytes more. `Section.fill` then has to wait until the file has been read
-    into `data`.
+    The sink, if given, gets all columns but the headers of all sections found. If there was no room for keys or values,
+    their sink is no longer `open`. If the batch after the last section was invalid, no sink is. No data is lost:
+    `Section.fill` can do the same.
+
+    With the descriptor of an open file, `data` holds only the headers of the batches. The rest is read from the file,
+    where `data` begins at this position, into the memory of the sink's column of values, which must have room for
+    `columns_format.READING_ROOM` more bytes. `Section.fill` must then wait until the file has been read into `data`.
     """
     return [], at, None, False
 
 
 def totals(sections: list[Section]) -> tuple[int, ...]:
-    """Adds up the sizes of sections, in the order of `SIZES`."""
+    """Sums the sizes of sections, in the order of `SIZES`."""
     return tuple(sum([getattr(section, name) for section in sections]) for name in SIZES)
 
 
 def repeat_numbers(numbers: list[int], counts: list[int], into: Buffer) -> None:
-    """Fills a buffer with 32-bit numbers: the first one as often as the first count says, and so on."""
+    """Fills a buffer with 32-bit numbers, each repeated as often as its count says."""
     rows = np.frombuffer(into, np.int32)
     if len(numbers) != len(counts) or sum(counts) != len(rows) or min(counts, default=0) < 0:
         raise ValueError("as many counts as numbers, and room for as many numbers as they say")

@@ -1,4 +1,4 @@
-"""Records sections from Arrow columns, made with numpy and Arrow's own kernels.
+"""Encodes Arrow columns as records sections, with numpy and Arrow's own kernels.
 
 Lengths and deltas become arrays, their varints are laid out column by column into one small binary array (the bytes in
 front of each key or value), and Arrow joins prefix, key, prefix, value and headers element by element. The data buffer
@@ -48,12 +48,12 @@ def _varint_sizes(raw: npt.NDArray[np.uint64]) -> Numbers:
 
 
 def _field_sizes(lengths: Numbers) -> Numbers:
-    """What a length (-1 for null) and the bytes it announces take."""
+    """Returns the size of each length (-1 for null) and its bytes."""
     return _varint_sizes(_zigzag(lengths)) + np.maximum(lengths, 0)
 
 
 def _varints(*fields: Numbers | bytes) -> pa.Array:
-    """A large_binary array whose element i is varint i of every field, one after the other.
+    """Returns a large_binary array whose element i is varint i of every field, concatenated.
 
     A field given as bytes is the same for all records.
     """
@@ -91,7 +91,7 @@ def _varints(*fields: Numbers | bytes) -> pa.Array:
 
 
 def _join(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    """The elements of several large_binary arrays glued together, nulls as nothing."""
+    """Joins the elements of several large_binary arrays, treating nulls as empty."""
     empty = pa.scalar(b"", pa.large_binary())
     return pc.binary_join_element_wise(*parts, empty, null_handling="replace", null_replacement="")
 
@@ -131,7 +131,7 @@ class BinaryColumn:
         self.valid = _bits(validity, first, length)
         size = 0 if data is None else memoryview(data).nbytes
         bounds = _numbers(offsets, wide=wide, first=first, count=length + 1) if length else np.zeros(1, np.int64)
-        # Arrow's kernels trust offsets, so none that point outside may get there.
+        # Arrow's kernels trust offsets, so reject any that point outside.
         outside = self.valid & ((bounds[:-1] < 0) | (bounds[1:] < bounds[:-1]) | (bounds[1:] > size))
         if outside.any():
             raise ValueError(f"record {np.argmax(outside)}: the array's offsets point outside its data")
@@ -167,19 +167,19 @@ class HeaderColumn:
         self.null_key: Flags = null_keys[end] > null_keys[begin]
         entry_ends = np.concatenate(([0], np.cumsum(_field_sizes(keys.lengths) + _field_sizes(values.lengths))))
         self.sizes: Numbers = _varint_sizes(_zigzag(self.counts)) + entry_ends[end] - entry_ends[begin]
-        # The headers of a record lie one after the other in the child array, so once the entries are encoded, the
-        # encoded headers of a record are a slice of their bytes: only the offsets have to be made. A null list may
-        # still cover entries; as a null element it adds nothing to the join.
+        # The headers of a record are contiguous in the child array, so the encoded headers of a record are a slice of
+        # the encoded entries: only the offsets must be computed. A null list may still cover entries; as a null element
+        # it adds nothing to the join.
         entries = _join(_varints(keys.lengths), keys.array, _varints(values.lengths), values.array)
         self.array = _binary_array(valid, entry_ends[np.clip(bounds, 0, keys.length)], entries.buffers()[2])
 
 
 class Encoder:
-    """Turns columns into records sections.
+    """Encodes columns as records sections.
 
-    The first record of a section gives its base timestamp, as in Kafka's own builder, and deltas count from there:
-    a record's size depends on where its batch starts. That is why `measure` takes the first record, and is asked
-    batch by batch.
+    The first record of a section gives its base timestamp, as in Kafka's own builder, and deltas count from there, so a
+    record's size depends on where its batch starts. That is why `measure` takes the first record and is called per
+    batch.
     """
 
     def __init__(
@@ -203,28 +203,28 @@ class Encoder:
             if timestamps_first < 0 or memoryview(timestamps).nbytes < (timestamps_first + count) * 8:
                 raise ValueError("fewer timestamps than values")
             self._timestamps = np.frombuffer(timestamps, np.int64, count, timestamps_first * 8)
-        # What a record takes besides its length and its two deltas, which depend on the batch.
+        # The size of a record without its length and its two deltas, which depend on the batch.
         self._fixed = 1 + _field_sizes(values.lengths)
         self._fixed += 1 if keys is None else _field_sizes(keys.lengths)
         self._fixed += 1 if headers is None else headers.sizes
-        # Deltas and length take a byte each at least: where the records would end if they took no more than that.
+        # Deltas and length take at least a byte each: the record ends if they take no more.
         self._least_ends = np.concatenate(([0], np.cumsum(self._fixed + 3)))
         none = np.zeros(0, np.int64)
         self._measured: tuple[int, tuple[Numbers, Numbers, Numbers]] = -1, (none, none, none)
 
     def base_timestamp(self, first: int) -> int:
-        """The timestamp that the deltas of a section starting with record `first` count from."""
+        """Returns the base timestamp of a section that starts with record `first`."""
         if not 0 <= first < self.length:
             raise ValueError(f"no record {first} in {self.length}")
         return int(self._timestamps[first])
 
     def _sizes(self, first: int, end: int) -> tuple[Numbers, Numbers, Numbers]:
-        """The timestamp deltas, the record bodies' sizes and the whole records' sizes, in a section from `first`."""
-        # `write` asks for what `measure` has just found out.
+        """Returns timestamp deltas, record body sizes and whole record sizes, in a section from `first`."""
+        # `write` reuses the sizes that `measure` has just computed.
         if self._measured[0] == first and len(self._measured[1][0]) >= end - first:
             deltas, bodies, sizes = self._measured[1]
             return deltas[: end - first], bodies[: end - first], sizes[: end - first]
-        with np.errstate(over="ignore"):  # what overflows here is refused in `measure`
+        with np.errstate(over="ignore"):  # `measure` rejects overflows
             deltas = self._timestamps[first:end] - self._timestamps[first]
         bodies = self._fixed[first:end] + _varint_sizes(_zigzag(deltas))
         bodies += _varint_sizes(_zigzag(np.arange(end - first, dtype=np.int64)))
@@ -232,16 +232,16 @@ class Encoder:
         return self._measured[1]
 
     def measure(self, first: int, limit: int) -> tuple[int, int]:
-        """How many records, from `first` on, make a section of at most `limit` bytes, and its exact size.
+        """Returns how many records, from `first` on, fit in a section of at most `limit` bytes, and its exact size.
 
-        A single record larger than the limit is still one record: some batch has to carry it.
+        A single record larger than the limit still counts as one: some batch must carry it.
         """
         if not 0 <= first <= self.length:
             raise ValueError(f"no record {first} in {self.length}")
         if first == self.length:
             return 0, 0
         limit = min(limit, MAX_SECTION)
-        # No more records than these can fit, so no more need be looked at.
+        # No further record can fit.
         end = int(np.searchsorted(self._least_ends, self._least_ends[first] + limit, side="right")) - 1
         end = min(max(end, first + 1), first + _INT32_MAX)
         sizes = self._sizes(first, end)[2]
@@ -255,7 +255,7 @@ class Encoder:
     def _refuse(self, first: int, end: int) -> None:
         """Raises for the first record in the range that no batch can carry."""
         stamps = self._timestamps[first:end]
-        # Only the largest timestamp of all, after a first record without one, has no delta.
+        # Only the largest possible timestamp, after a first record without one, has no delta.
         out_of_range = (stamps < -1) | ((stamps == _INT64_MAX) & (stamps[0] == -1))
         refused = out_of_range if self._headers is None else out_of_range | self._headers.null_key[first:end]
         if not refused.any():
@@ -268,10 +268,10 @@ class Encoder:
     def write(
         self, first: int, count: int, size: int, reserve: int, into: bytearray | memoryview | None = None
     ) -> tuple[bytearray | memoryview, int]:
-        """A bytearray of `reserve` zero bytes and the section of `count` records from `first`, measured at `size`.
+        """Writes `reserve` zero bytes and the section of `count` records from `first`, measured at `size`.
 
-        Returns it with the largest timestamp. It is `into`, if that is given, whatever was in it before: a bytearray,
-        or a memoryview, which has to have the right size.
+        Returns the buffer with the largest timestamp. The buffer is `into`, if given, which is overwritten: a
+        bytearray, or a memoryview of the right size.
         """
         end = first + count
         if not (first >= 0 and count > 0 and end <= self.length and 0 <= size <= MAX_SECTION and reserve >= 0):

@@ -15,8 +15,8 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 MAX_SECTION: Final = 2**31 - 1 - 61
 # A header is at least two lengths.
 MIN_HEADER: Final = 2
-# What a view has room for besides the length.
+# The bytes that a view can hold inline, besides the length.
 INLINE: Final = 12
-# By how much a column of values is larger than they are if batches are read into it: for what is around the values of a
-# block, and for the part of a record in front of it.
+# Extra size of a column of values into which batches are read: for the bytes around the values of a block, and for the
+# part of a record before it.
 READING_ROOM: Final = 1 << 18

@@ -1,10 +1,10 @@
-"""Where the fields of records lie, found with numpy.
+"""Finds the fields of records with numpy.
 
-Plain Python cannot afford a dozen steps for each record. So only the chain of record lengths is walked one by one, for
-each tells where the next begins; every other field is then read for all records at once (`read_together`).
+A dozen Python steps per record are too slow. So only the chain of record lengths is walked one by one, because each
+gives the start of the next; every other field is then read for all records at once (`read_together`).
 
-Sections with anything out of order go through `walk` instead: a plain loop that reads like the format's description,
-and says what is wrong and where.
+Sections with any irregularity go through `walk` instead: a plain loop that reads like the format's description, and
+reports what is wrong and where.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas._kernels.faults import MIN_RECORD, TIMESTAMP_UNIT, Fault, section_
 from barnabas._kernels.pure.columns_format import MIN_HEADER, Numbers
 
 # Records with more headers than this are walked: reading the 500th header of the only record that has one, with steps
-# made for thousands of records, would take far longer than the bytes deserve.
+# made for thousands of records, would take far too long.
 _MAX_ROUNDS: Final = 64
 
 _INT64_MAX: Final = 2**63 - 1
@@ -27,7 +27,7 @@ _INT64_MIN: Final = -(2**63)
 
 
 class Layout(NamedTuple):
-    """Where everything lies in a section: one entry per record, and per header in the second half."""
+    """The positions of all fields in a section: one entry per record, and per header in the second half."""
 
     offsets: Numbers
     timestamps: Numbers
@@ -43,11 +43,11 @@ class Layout(NamedTuple):
 
 
 class IrregularError(Exception):
-    """Something that the vectorised reader leaves to the walk: very many headers, or damage."""
+    """The vectorised reader leaves this section to the walk: very many headers, or corrupt data."""
 
 
 class Batch(NamedTuple):
-    """What the batch header says that the records are read by."""
+    """The fields of the batch header that reading the records requires."""
 
     record_count: int
     base_offset: int
@@ -58,7 +58,7 @@ class Batch(NamedTuple):
 
 
 def _starts(data: bytes, count: int) -> tuple[Numbers, Numbers]:
-    """The chain of lengths: where the content of each record begins, and where it ends."""
+    """Follows the chain of lengths: returns where the content of each record begins and ends."""
     begins, ends = array("q"), array("q")
     position, size = 0, len(data)
     for _ in range(count):
@@ -84,7 +84,7 @@ def _starts(data: bytes, count: int) -> tuple[Numbers, Numbers]:
 
 
 def _read_varints(data: npt.NDArray[np.uint8], at: Numbers, ends: Numbers, width: int) -> tuple[Numbers, Numbers]:
-    """The varint at each position, and the positions after them; none may reach its end."""
+    """Reads the varint at each position; returns values and next positions. None may reach its end."""
     if (at >= ends).any():
         raise IrregularError
     byte = data[at]
@@ -108,7 +108,7 @@ def _read_varints(data: npt.NDArray[np.uint8], at: Numbers, ends: Numbers, width
 
 
 def read_together(data: bytes, batch: Batch) -> Layout:
-    """The layout of a section in order, field by field."""
+    """Returns the layout of a regular section, field by field."""
     octets = np.frombuffer(data, np.uint8)
     begins, ends = _starts(data, batch.record_count)
     stamp_deltas, at = _read_varints(octets, begins + 1, ends, 64)
@@ -145,7 +145,7 @@ def read_together(data: bytes, batch: Batch) -> Layout:
 def _read_headers(
     data: npt.NDArray[np.uint8], at: Numbers, ends: Numbers, counts: Numbers
 ) -> tuple[tuple[Numbers, Numbers, Numbers, Numbers], Numbers]:
-    """Positions and lengths of all header keys and values, and where each record's headers end.
+    """Returns positions and lengths of all header keys and values, and where each record's headers end.
 
     The first headers of all records are read together, then the second ones of those that have two, and so on.
     """
@@ -170,7 +170,7 @@ def _read_headers(
 
 
 class _DamageError(Exception):
-    """A fault found by the walk, before it knows which record it is in: the number and its detail."""
+    """A fault found by the walk, before its record is known: the number and its detail."""
 
     def __init__(self, fault: int, detail: int) -> None:
         super().__init__(fault, detail)
@@ -196,7 +196,7 @@ def _varint(data: bytes, at: int, end: int, width: int) -> tuple[int, int]:
 
 
 def _length(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The length (-1 for null) of a field, and where it starts."""
+    """Returns the length (-1 for null) of a field, and where it starts."""
     length, at = _varint(data, at, end, 32)
     if length < -1 or length > end - at:
         raise _DamageError(Fault.FIELD_LENGTH, length)
@@ -204,7 +204,7 @@ def _length(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def walk(data: bytes, batch: Batch) -> Layout:
-    """The layout of any section, record by record."""
+    """Returns the layout of any section, record by record."""
     layout = Layout(*(array("q") for _ in Layout._fields))  # type: ignore[arg-type]
     at, index, start, before = 0, 0, 0, -1
     try:
@@ -219,13 +219,13 @@ def walk(data: bytes, batch: Batch) -> Layout:
 
 
 def _walk_record(data: bytes, at: int, batch: Batch, before: int, layout: Layout) -> tuple[int, int]:
-    """Adds the record at `at` to the layout; returns where the next one starts, and the offset delta of this one."""
+    """Adds the record at `at` to the layout; returns where the next one starts, and this one's offset delta."""
     into: Any = layout
     length, at = _varint(data, at, len(data), 32)
     end = at + length
     if length < MIN_RECORD - 1 or end > len(data):
         raise _DamageError(Fault.RECORD_LENGTH, length)
-    # The attributes byte has no use so far; readers skip it, whatever it says.
+    # The attributes byte is unused; readers skip it, whatever its value.
     stamp_delta, at = _varint(data, at + 1, end, 64)
     delta, at = _varint(data, at, end, 32)
     key_length, key = _length(data, at, end)
@@ -263,7 +263,7 @@ def _walk_record(data: bytes, at: int, batch: Batch, before: int, layout: Layout
 
 
 def kept(layout: Layout, start_offset: int) -> Layout:
-    """Without the records before `start_offset`. Offsets only go up, so they are the first ones."""
+    """Drops the records before `start_offset`. Offsets ascend, so they are the first ones."""
     records = int(np.searchsorted(layout.offsets, start_offset))
     if not records:
         return layout

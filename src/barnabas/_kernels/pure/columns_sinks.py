@@ -1,4 +1,4 @@
-"""Columns in the making, filled with numpy and Arrow's own kernels."""
+"""Columns under construction, filled with numpy and Arrow's own kernels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class BinarySink:
-    """The buffers of one binary column in the making: validity (none if no null is coming), offsets, bytes.
+    """The buffers of one binary column under construction: validity (None if no null is coming), offsets, bytes.
 
-    What is copied before it is counted may turn out not to fit. Then the sink is not `open` any more, and worth
-    nothing; which happens to the compiled one only.
+    Data copied before it is counted may turn out not to fit. Then the sink is no longer `open`, and its content is
+    invalid. That happens to the compiled one only.
     """
 
     def __init__(self, validity: Buffer | None, offsets: Buffer, data: Buffer) -> None:
@@ -60,10 +60,10 @@ class BinarySink:
 
 
 def _gather(section: bytes, starts: Numbers, lengths: Numbers) -> pa.Buffer:
-    """The bytes of all fields, one after the other.
+    """Concatenates the bytes of all fields.
 
-    Seen as an Arrow array, the section is fields and gaps in turn: field 0, gap, field 1, gap, ... Taking every
-    second element leaves the gaps out.
+    Seen as an Arrow array, the section is fields and gaps in turn: field 0, gap, field 1, gap, ... Taking every second
+    element leaves the gaps out.
     """
     bounds = np.empty(2 * len(starts), np.int64)
     bounds[0::2] = starts
@@ -74,11 +74,11 @@ def _gather(section: bytes, starts: Numbers, lengths: Numbers) -> pa.Buffer:
 
 
 class ViewSink:
-    """One column of views in the making: validity (none if no null is coming), and sixteen bytes for each row.
+    """One column of views under construction: validity (None if no null is coming), and sixteen bytes per row.
 
-    A view is the length and, up to twelve bytes, those themselves; of longer ones the first four, the number of the
-    buffer that all are in, and where. Rows refer to the buffer that `place` named last, by its number among the
-    column's buffers. `referring` counts those that do: short ones, and nulls, need no buffer.
+    A view is the length and, up to twelve bytes, the bytes themselves; for longer values the first four bytes, the
+    index of the buffer, and the position in it. Rows refer to the buffer that `place` named last, by its index among
+    the column's buffers. `referring` counts these rows: short values and nulls need no buffer.
     """
 
     def __init__(self, validity: Buffer | None, views: Buffer) -> None:
@@ -96,7 +96,7 @@ class ViewSink:
         return self.rows == len(self._views)
 
     def place(self, buffer: int, start: int) -> None:
-        """The section that comes next begins at byte `start` of the column's buffer of that number."""
+        """Sets the position of the next section: byte `start` of the column's buffer of that index."""
         if buffer < 0 or not 0 <= start <= _INT32_MAX:
             raise ValueError(f"no view reaches byte {start} of buffer {buffer}")
         self._buffer, self._start = buffer, start
@@ -131,15 +131,15 @@ class ViewSink:
 
 
 def _add_validity(validity: npt.NDArray[np.uint8], row: int, valid: Flags) -> None:
-    """Sets the bits of rows from `row` on."""
+    """Sets the validity bits of rows from `row` on."""
     packed = np.packbits(np.concatenate((np.zeros(row & 7, np.bool_), valid)), bitorder="little")
     validity[row >> 3 : (row >> 3) + len(packed)] |= packed
 
 
 class ColumnSink:
-    """The columns being filled, None for those nobody asked for. Sections append to it one after the other.
+    """The columns being filled, None for those not requested. Sections append to it one after the other.
 
-    It is `open` until `plain_sections` finds a batch with something wrong, of which it may hold a part.
+    It is `open` until `plain_sections` finds an invalid batch, of which it may hold a part.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class ColumnSink:
             self.header_offsets[0] = 0
 
     def is_full(self) -> bool:
-        """Whether all rows are there that there was to be room for."""
+        """Whether all expected rows are filled."""
         columns = (self.keys, self.values, self.header_keys, self.header_values)
         return self.rows == self.max_rows and all(column is None or column.is_full() for column in columns)
 

@@ -1,9 +1,8 @@
-"""The look at a whole batch that is compressed: `record_batch` for those.
+"""Checks a whole compressed batch in one call: `record_batch` for compressed batches.
 
-A broker that keeps batches as producers compressed them has to look into them all the same, for the offsets, keys and
-timestamps of the records. Where all is in order, nothing of that shows in what it writes: the batch goes into the log
-as it came. So one question does here, too: how large are the records when they are decompressed, if there is nothing to
-say about them and nothing to change?
+A broker that keeps the producer's compression must still check the offsets, keys and timestamps of the records. If all
+are valid, the batch goes into the log unchanged. So one question is enough here, too: how large are the decompressed
+records, if the batch needs no error and no change?
 
 This is the twin of `compiled.compressed_batch`, made of the checks themselves. The compiled kernel reads fewer kinds of
 frames, so it may return -1 where this one returns a size; never the other way round.
@@ -37,9 +36,9 @@ def size_if_plain(
     after_max_ms: int,
     keys_needed: bool,
 ) -> int:
-    """The size of the records of a compressed batch, decompressed, if there is nothing to say about it; -1 if not.
+    """Returns the decompressed size of the records if the batch is valid and needs no change; otherwise -1.
 
-    More than `max_decompressed` would have to be said something about. The other limits are those of `is_plain_batch`.
+    A size above `max_decompressed` gives -1. The other limits are those of `is_plain_batch`.
     """
     if not HEADER_SIZE < len(data) <= max_size:
         return -1
@@ -60,9 +59,9 @@ def size_if_plain(
 
 
 def decompressed_bound(data: memoryview) -> int:
-    """The most that the records of a batch can decompress to: 0 if they are not compressed, -1 if that is not known.
+    """Returns the maximum decompressed size of a batch's records: 0 if not compressed, -1 if unknown.
 
-    Of gzip it is what the data claims; who decompresses it must not let it become more.
+    For gzip it is the size that the data claims; the decompressor must enforce it.
     """
     if len(data) <= HEADER_SIZE:
         return 0

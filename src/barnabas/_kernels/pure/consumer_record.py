@@ -1,4 +1,4 @@
-"""Records as an application gets them, and how they are read from a batch, without a compiler."""
+"""Consumer records and their reader: the Python twin of the compiled kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DeserializeFunction: TypeAlias = Callable[[str, Headers, bytes | None], Any]
 
 
 class ConsumerRecord:
-    """One record of a topic, with its place in it."""
+    """One record of a topic, with its partition and offset."""
 
     __slots__ = (
         "headers",
@@ -53,13 +53,13 @@ class ConsumerRecord:
         self.value = value
         self.headers: Headers = tuple(headers)
         self.timestamp = timestamp
-        """Milliseconds since 1970, by whose clock `timestamp_type` says; -1: none."""
+        """Milliseconds since 1970; `timestamp_type` tells whose clock. -1: none."""
         self.timestamp_type = timestamp_type
         self.serialized_key_size = serialized_key_size
         """In bytes; -1: there is no key."""
         self.serialized_value_size = serialized_value_size
         self.leader_epoch = leader_epoch
-        """The epoch of the leader that wrote the record; None if that was not noted."""
+        """The epoch of the leader that wrote the record; None if unknown."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -96,9 +96,10 @@ class ConsumerRecord:
 
 
 class ConsumerRecordReader:
-    """The records of one batch, some at a time.
+    """Reads the records of one batch, some at a time.
 
-    Belongs to one thread. `exhausted` tells that there is nothing left; `next_offset` is behind the last record read.
+    Belongs to one thread. `exhausted` tells that no record is left; `next_offset` is the offset after the last record
+    read.
     """
 
     __slots__ = (
@@ -136,7 +137,7 @@ class ConsumerRecordReader:
         self._count = count
         self._index = 0
         self._pending: Record | Exception | None = None
-        """A record that could not be handed out, or the damage where it should be: met again by the next call."""
+        """A record that could not be delivered, or the error in its place; the next call returns to it."""
         self._start_offset = start_offset
         self.next_offset = start_offset
         self._topic = topic
@@ -151,10 +152,10 @@ class ConsumerRecordReader:
         return self._index >= self._count
 
     def read(self, into: list[ConsumerRecord], limit: int) -> int:
-        """Appends up to `limit` records; returns how many bytes they took up in the batch.
+        """Appends up to `limit` records; returns the bytes that they occupy in the batch.
 
-        Damage is raised where it is met, after the records before it have been appended, and so is a deserializer that
-        fails; another call meets it again.
+        Corrupt data and a failing deserializer raise at their record, after the records before it have been appended.
+        Another call raises again.
         """
         size = 0
         while limit > 0 and self._index < self._count:

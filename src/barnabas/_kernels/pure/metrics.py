@@ -1,27 +1,24 @@
 """The buckets of histograms and the counts of meters: the twin of `compiled.metrics`.
 
-**Where a value goes.** Each power of two is cut into 128 equal steps, and a value goes to the nearest step. That is a
-floating point number cut to 8 significant bits, so the step follows from the bits of the number without a search:
+**Buckets.** Each power of two is divided into 128 equal steps, and a value goes to the nearest step. That is a floating
+point number cut to 8 significant bits, so the step follows from the bits of the number without a search:
 
     1000 = 0.9765625 * 2**10    0.9765625 * 256 = 250    so 1000 is step 250 of 2**10, exactly
-    1001 = 0.9775390625 * 2**10 0.977... * 256 = 250.25  the same step; 1001 is remembered as 1000
+    1001 = 0.9775390625 * 2**10 0.977... * 256 = 250.25  the same step; 1001 is stored as 1000
 
-A value is remembered wrong by half a step at most, which is 1/256 of it (0.39 %); whole numbers up to 256 are
-remembered exactly. Steps go from 2**-20 to 2**44. What is smaller, zero and negative values among it, counts as zero;
-what is larger counts as the largest step.
+The error is at most half a step, which is 1/256 of the value (0.39 %); whole numbers up to 256 are exact. Steps go from
+2**-20 to 2**44. Smaller values, including zero and negative ones, count as zero; larger ones count as the largest step.
 
-**How the past fades.** A value adds to its step not 1 but ``exp(alpha * t)``, where t is the time since the start in
-whole seconds. Weights only ever grow, and what was added before shrinks against what is added now; nothing has to be
-touched to make it fade. Before the weights get too large for a float, all are divided by the current one and t starts
-again. With alpha = 0.015 a value has half of its weight after 46 seconds and 1 % of it after 5 minutes. With alpha = 0
-nothing fades.
+**Decay.** A value adds not 1 to its step but ``exp(alpha * t)``, where t is the time since the start in whole seconds.
+Weights only grow, so older values shrink relative to new ones without being touched. Before the weights get too large
+for a float, all are divided by the current one and t starts again. With alpha = 0.015 a value has half of its weight
+after 46 seconds and 1 % of it after 5 minutes. With alpha = 0 nothing decays.
 
-Count, sum, squares and extremes are those of all values ever. The sums are of the distance from the first value
-(`origin`), or the spread of values that differ little would drown in rounding errors.
+Count, sum, squares and extremes cover all values ever. The sums are of the distance from the first value (`origin`);
+otherwise the spread of values that differ little would be lost in rounding errors.
 
-**Locks.** Every method of a table is one step as seen from other threads. Here a lock does that; the compiled twin uses
-the lock that every object has where Python runs without the interpreter lock, and where there is that lock, runs no
-Python code between its first change and its last.
+**Locks.** Every method of a table is atomic. Here a lock ensures that; the compiled twin uses the per-object lock in
+free-threaded Python, and with the interpreter lock it runs no Python code between its first change and its last.
 """
 
 from __future__ import annotations
@@ -33,10 +30,10 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 Totals: TypeAlias = tuple[int, float, float, float, float, float]
-"""All values ever: count, first value (the origin), sum of (value - origin), sum of its squares, lowest, highest."""
+"""Over all values: count, first value (the origin), sum of (value - origin), sum of its squares, lowest, highest."""
 
 STEPS = 128
-"""Steps for each power of two."""
+"""Steps per power of two."""
 LOWEST_EXPONENT = -20
 OCTAVES = 64
 MAX_COLUMNS = 32
@@ -66,10 +63,10 @@ class _Column:
 
 
 class BucketTable:
-    """Columns of fading buckets that are fed at the same time, and so share the clock and the weight.
+    """Columns of decaying buckets that are updated together, and so share the clock and the weight.
 
-    Values are divided by `divisor` first: a caller who has nanoseconds at hand and wants to see milliseconds need not
-    do that for each of them.
+    Values are divided by `divisor` first, so that a caller with nanoseconds can record milliseconds without converting
+    each value.
     """
 
     __slots__ = ("_alpha", "_columns", "_divisor", "_epoch_ns", "_lock", "_tick_ns", "_weight")
@@ -88,7 +85,7 @@ class BucketTable:
         self._weight = 1.0
 
     def add_row(self, values: tuple[float, ...], now_ns: int) -> None:
-        """Adds one value to each column; none, if one of them is not a finite number."""
+        """Adds one value to each column; adds none if any value is not finite."""
         if len(values) != len(self._columns):
             raise ValueError(f"{len(values)} values for {len(self._columns)} columns")
         self._add(self._columns, self._scaled(values), now_ns)
@@ -104,10 +101,11 @@ class BucketTable:
         unscaled: float,
         now_ns: int,
     ) -> None:
-        """Adds what lies between six moments, the last of which is now, to a table of eight columns.
+        """Adds the intervals between six moments, the last of which is now, to a table of eight columns.
 
-        These are the five parts, with ``aside`` as it is between the third and the fourth of them, the whole, and
-        ``unscaled`` as it is: the timeline of a request, its throttle time and its size, without a tuple in between.
+        The columns are the five intervals, with ``aside`` unchanged between the third and the fourth of them, the
+        total, and ``unscaled`` unchanged: the timeline of a request, its throttle time and its size, without a tuple in
+        between.
         """
         divisor = self._divisor
         self.add_row(
@@ -129,11 +127,11 @@ class BucketTable:
         self._add((self._columns[column],), self._scaled((value,)), now_ns)
 
     def add_all(self, column: int, values: Iterable[float], now_ns: int) -> None:
-        """Adds many values to one column; none, if one of them is not a finite number."""
+        """Adds many values to one column; adds none if any value is not finite."""
         self._add(itertools.repeat(self._columns[column]), self._scaled(values), now_ns)
 
     def read(self, column: int) -> tuple[Totals, list[float], list[float]]:
-        """The totals, the values of all steps that something is in, ascending, and beside them their weights."""
+        """Returns the totals, the values of all non-empty steps in ascending order, and their weights."""
         it = self._columns[column]
         with self._lock:
             totals = (it.count, it.origin, it.distance, it.squares, it.low, it.high)
@@ -144,7 +142,7 @@ class BucketTable:
     def _scaled(self, values: Iterable[float]) -> list[float]:
         divisor = self._divisor
         scaled = [float(value) / divisor for value in values]
-        # What is not finite stays so in a sum, so one look is enough; a sum may also be too large by itself.
+        # A non-finite value makes the sum non-finite, so one check is enough; a sum may also overflow by itself.
         if not math.isfinite(sum(scaled)):
             for value in scaled:
                 if not math.isfinite(value):
@@ -152,7 +150,7 @@ class BucketTable:
         return scaled
 
     def _add(self, columns: Iterable[_Column], values: list[float], now_ns: int) -> None:
-        """Adds each value to the column beside it. One long loop: a call for each value would cost as much again."""
+        """Adds each value to its column. One long loop: a call per value would double the cost."""
         with self._lock:
             if not 0 <= now_ns - self._tick_ns < _SECOND_NS:
                 self._keep_time(now_ns)
@@ -171,7 +169,7 @@ class BucketTable:
                 column.count += 1
                 if value >= _SMALLEST:
                     mantissa, exponent = _frexp(value)
-                    # The mantissa is 0.5 at least; rounded up to 1 it becomes the first step of the next power of two.
+                    # The mantissa is at least 0.5; rounded up to 1 it becomes the first step of the next power of two.
                     step = exponent * STEPS + int(mantissa * 256 + 0.5) - _FIRST
                     if step > _LAST:  # noqa: PLR1730 - min() would be another call
                         step = _LAST
@@ -184,7 +182,7 @@ class BucketTable:
                     weights[step] = now_weight
 
     def _keep_time(self, now_ns: int) -> None:
-        """Sees to it that `_weight` is the one of this second."""
+        """Updates `_weight` to the one of this second."""
         seconds = max((now_ns - self._epoch_ns) // _SECOND_NS, 0)
         exponent = self._alpha * seconds
         if exponent > RESCALE_EXPONENT:
@@ -212,10 +210,10 @@ MINUTES = (1, 5, 15)
 
 
 class _MovingAverage:
-    """A rate per nanosecond that follows what happens with a delay of some minutes.
+    """A rate per nanosecond that follows the events with a delay of some minutes.
 
-    Every five seconds it moves a part `alpha` of the way towards the rate of those five seconds. It starts from the
-    first rate it sees.
+    Every five seconds it moves by the fraction `alpha` towards the rate of those five seconds. It starts from the first
+    rate it sees.
     """
 
     __slots__ = ("alpha", "rate", "started")
@@ -226,7 +224,7 @@ class _MovingAverage:
         self.started = False
 
     def tick(self, events: int, silent_ticks: int) -> None:
-        """Five seconds with so many events have passed, and after them so many times five without any."""
+        """Advances by five seconds with this many events, then by `silent_ticks` times five seconds without any."""
         rate = events / TICK_NS
         if self.started:
             self.rate += self.alpha * (rate - self.rate)
@@ -238,7 +236,7 @@ class _MovingAverage:
 
 
 class EventCount:
-    """How many events there were, and how many per nanosecond over the last 1, 5 and 15 minutes."""
+    """Counts events, and computes their rate per nanosecond over the last 1, 5 and 15 minutes."""
 
     __slots__ = ("_averages", "_count", "_lock", "_next_tick_ns", "_uncounted")
 
@@ -261,7 +259,7 @@ class EventCount:
         return self._count
 
     def rate(self, which: int, now_ns: int) -> float:
-        """Of the last 1, 5 or 15 minutes: `which` is the place in `MINUTES`."""
+        """Returns the rate of the last 1, 5 or 15 minutes: `which` is the index in `MINUTES`."""
         with self._lock:
             if now_ns >= self._next_tick_ns:
                 self._tick(now_ns)

@@ -24,7 +24,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def _hash(data: bytes | bytearray | memoryview) -> int:
-    """The hash as an unsigned number."""
+    """Returns the hash as an unsigned number."""
     if type(data) is memoryview and (data.format != "B" or not data.contiguous):
         data = data.tobytes()
     length = len(data)
@@ -46,13 +46,13 @@ def _hash(data: bytes | bytearray | memoryview) -> int:
 
 
 def murmur2(data: bytes | bytearray | memoryview) -> int:
-    """The hash as Java has it: a signed number of 32 bits."""
+    """Returns the hash as in Java: a signed 32-bit number."""
     h = _hash(data)
     return h - 0x100000000 if h & 0x80000000 else h
 
 
 def partition_for_key(key: bytes | bytearray | memoryview, partition_count: int) -> int:
-    """The partition that the records of a key go to, of so many."""
+    """Returns the partition, out of `partition_count`, of a key's records."""
     if partition_count < 1:
         raise ValueError(f"a topic of {partition_count} partitions has none to choose from")
     return (_hash(key) & 0x7FFFFFFF) % partition_count
@@ -68,8 +68,8 @@ def partitions_for_keys(
     count: int,
     out: npt.NDArray[np.int32],
 ) -> None:
-    """Writes to `out`, 32-bit numbers, the partition of each key of an Arrow array; -1 where the key is null."""
-    import numpy as np  # a producer without tables does not need it
+    """Writes the partition of each key of an Arrow array to `out`, as 32-bit numbers; -1 where the key is null."""
+    import numpy as np  # only producers of tables need it
 
     if count < 1:
         raise ValueError(f"a topic of {count} partitions has none to choose from")
@@ -101,7 +101,7 @@ def partitions_for_keys(
 def _hash_all(
     octets: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32]:
-    """murmur2 of all keys at once: word by word, each time those keys that are long enough. Wraps as 32 bits do."""
+    """Hashes all keys at once, word by word, each time those keys that are long enough. Wraps at 32 bits."""
     import numpy as np
 
     multiplier = np.uint32(_M)

@@ -1,8 +1,8 @@
 """Sends, channels and the reactor that moves their bytes: the twin of `compiled.reactor`.
 
-`NetworkSend` is one message on its way out, `KafkaChannel` one connection with its buffers, `Reactor` polls and moves
-the bytes of all channels that are ready. They hold no policy. What is not the common case (a handshake, a full socket,
-a partial request, a connection that ends) the reactor leaves in its list `attention`, and `barnabas.network.selector`
+`NetworkSend` is one outgoing message, `KafkaChannel` one connection with its buffers, `Reactor` polls and moves the
+bytes of all ready channels. They hold no policy. The reactor leaves everything outside the fast path (a handshake, a
+full socket, a partial request, the end of a connection) in its list `attention`, and `barnabas.network.selector`
 decides. Nothing here calls back.
 """
 
@@ -35,40 +35,40 @@ from barnabas.network.mute import MUTED, NOT_MUTED, RESPONSE_PENDING, ChannelMut
 READ = 1
 WRITE = 4
 PREPARE = 0x100
-"""In `Reactor.attention`: the channel is not ready yet, and nothing was done with it."""
+"""In `Reactor.attention`: the channel is not ready yet and was not touched."""
 HELD = 0x200
 """The channel is readable, but muted or out of memory."""
 NOTHING = 0x400
-"""A read that completed no request."""
+"""A read completed no request."""
 UNKNOWN = 0x800
-"""A file descriptor that belongs to no channel."""
+"""The file descriptor belongs to no channel."""
 
 SENT, PARTLY_SENT, RESUME, BUSY, GONE = range(5)
-"""What became of a response: sent; partly sent; sent, and the channel is to be resumed; the channel cannot send now;
+"""The outcome of a response: sent; partly sent; sent, and the channel must be resumed; the channel cannot send now;
 the channel is not open."""
 
 _READY = ChannelState.READY
 READABLE = READ | 0x18
-"""Ready to read, or in an error state that reading will tell about."""
+"""Ready to read, or in an error state that a read will reveal."""
 JOIN_UP_TO = 1 << 16
-"""A message up to this size goes out in one call. That costs a copy, and reading what is still in a file, which is less
-than the calls and packets that it saves."""
+"""A message up to this size is sent in one call. That costs a copy, and reading its file regions, which is less than
+the calls and packets saved."""
 SMALL = 1 << 10
-"""Pieces up to this size are joined in a long message without files: what the encoders make of fields, and not records,
-which are long and may be kept where they are."""
+"""Pieces up to this size are joined in a long message without files: encoded fields, but not records, which are long
+and are sent from where they are."""
 MAX_PIECES = 512
-"""How many buffers one ``sendmsg`` takes; POSIX guarantees 16, Linux and macOS have 1024."""
+"""How many buffers one ``sendmsg`` takes; POSIX guarantees 16, Linux and macOS allow 1024."""
 _unpack_size = struct.Struct(">i").unpack_from
 
 
 class FileRegion:
-    """A part of a file that goes out as it is."""
+    """A part of a file that is sent unchanged."""
 
     __slots__ = ("count", "fd", "position")
 
     def __init__(self, fd: int, position: int, count: int) -> None:
         self.fd = fd
-        """A descriptor, or an object that is one and keeps it open."""
+        """A descriptor, or an object that has one and keeps it open."""
         self.position = position
         self.count = count
 
@@ -80,19 +80,19 @@ class FileRegion:
 
 
 class NetworkSend:
-    """A message on its way out.
+    """An outgoing message.
 
-    ``write_to`` sends as much as the socket takes and may be called again until ``completed``. When the socket has
-    taken less than it was given it is full, and is not asked again before it says that there is room.
+    ``write_to`` sends as much as the socket takes and may be called until ``completed``. A socket that has taken less
+    than offered is full, and is not tried again until it is writable.
     """
 
     __slots__ = ("_at", "_pieces", "remaining", "request", "size")
 
     def __init__(self, pieces: Sequence[Any], request: Any = None) -> None:
         self.request = request
-        """What this answers, on the broker; what it carries, in a client."""
+        """The request that this responds to, on the broker; the request that it carries, in a client."""
         self._at = 0
-        """The first piece that has not gone out whole."""
+        """The first piece that is not completely sent."""
         if len(pieces) == 1:
             self._pieces: list[Any] = [pieces[0]]
             self.size = self.remaining = len(pieces[0])
@@ -100,7 +100,7 @@ class NetworkSend:
             self.size = self.remaining = self._gather(pieces)
 
     def _gather(self, pieces: Sequence[Any]) -> int:
-        """Takes several pieces, and returns how many bytes they are."""
+        """Takes several pieces, and returns their total size in bytes."""
         size = sum(map(len, pieces))
         has_regions = any(type(piece) is FileRegion for piece in pieces)
         if size <= JOIN_UP_TO:
@@ -116,10 +116,10 @@ class NetworkSend:
         return self.remaining == 0
 
     def write_to(self, transport: Any) -> int:
-        """Sends what the socket will take now and returns the number of bytes."""
+        """Sends what the socket takes now and returns the number of bytes."""
         pieces = self._pieces
         if self.remaining == self.size and len(pieces) == 1 and type(pieces[0]) is bytes:
-            # By far the most common: one buffer, which the socket takes whole.
+            # The most common case: one buffer, which the socket takes whole.
             try:
                 sent: int = transport.send(pieces[0])
             except BlockingIOError:
@@ -169,13 +169,13 @@ class NetworkSend:
                 written += sent
                 self.remaining -= sent
                 if sent < asked:
-                    break  # the socket is full: to be told so would take another call
+                    break  # the socket is full: EAGAIN would cost another call
         except BlockingIOError:
             pass
         return written
 
     def _sent(self, sent: int) -> None:
-        """Steps over the buffers that went out whole, and keeps the rest of the one that did not."""
+        """Skips the buffers that are completely sent, and keeps the rest of the partly sent one."""
         pieces = self._pieces
         while sent >= len(pieces[self._at]):
             sent -= len(pieces[self._at])
@@ -188,8 +188,10 @@ class NetworkSend:
 
 
 def _read_regions(pieces: Sequence[Any]) -> list[Any] | None:
-    """The pieces with the contents of regions in their place; None if that is not all there: then it is found out,
-    and told, by whoever sends it."""
+    """Returns the pieces with regions replaced by their contents.
+
+    None if a file is too short, which the sender then detects and reports.
+    """
     parts: list[Any] = []
     for piece in pieces:
         if type(piece) is FileRegion:
@@ -206,7 +208,7 @@ def _read_regions(pieces: Sequence[Any]) -> list[Any] | None:
 
 
 def _joined_runs(pieces: Sequence[Any], limit: int) -> list[Any]:
-    """The pieces with small buffers that follow each other made one."""
+    """Returns the pieces with consecutive small buffers joined."""
     parts: list[Any] = []
     run: list[Any] = []
     for piece in pieces:
@@ -263,52 +265,52 @@ class KafkaChannel:
         self.authenticator = authenticator
         self.fd: int = transport.fileno()
         self.events = 0
-        """What the poller watches for; zero when it does not watch this channel."""
+        """The events that the poller watches; zero when it does not watch this channel."""
         self.state = ChannelState.NOT_CONNECTED
         self.mute_state = NOT_MUTED
         self.out_of_memory = False
-        """Not read because the pool had nothing left; lifted by the selector, not by an answer."""
+        """Not read because the pool is exhausted; reset by the selector, not by a response."""
         self.send: NetworkSend | None = None
         self.closing = False
-        """The peer is gone, and requests that it sent before are still being handled."""
+        """The peer is gone, but its earlier requests are still being handled."""
         self.last_active_ns = 0
         self.network_thread_time_ns = 0
         self.bytes_received = 0
         self.context: Any = None
-        """What the owner of the selector keeps about this connection."""
+        """The data that the owner of the selector keeps about this connection."""
         self.client_information: tuple[str, str] | None = None
         self.error: Exception | None = None
-        """What ended the connection, unless its owner did."""
+        """The error that ended the connection, unless its owner closed it."""
         self.max_receive_size = max_receive_size
         self._pool = pool
         self._reads_all: bool = getattr(transport, "reads_all", False)
-        """Whether a short read is the last one that makes sense (see `PlaintextTransportLayer`)."""
+        """Whether another read after a short one is useless (see `PlaintextTransportLayer`)."""
         self.ahead: memoryview | None = None
-        """What was read at once and not all handed out yet: whole requests, and at the end perhaps part of one."""
+        """Bytes read ahead and not all delivered yet: whole requests, and at the end perhaps part of one."""
         self._ahead_at = 0
-        """How much of that was handed out."""
+        """How many of these bytes were delivered."""
         self._head = b""
         """Up to three bytes of a length prefix."""
         self.spares: list[bytearray] | None = None
-        """Buffers of large requests, to be used again when nobody looks at them any more; None if they are not kept."""
+        """Buffers of large requests, reused when no view of them is left; None if they are not kept."""
         self._likely = 0
-        """How large a buffer the next request gets before anything is known of it; zero if the last one was small."""
+        """The buffer size for the next request before its length is known; zero if the last one was small."""
         self._small = 0
-        """How many small requests have come since the last large one."""
+        """Number of small requests since the last large one."""
         self._payload: bytearray | None = None
         self._start = 0
-        """Where in its buffer the request being read begins: behind its length, if that was read into it, too."""
+        """Where in its buffer the request being read begins: after its length, if the length was read into it, too."""
         self._filled = 0
         self._size = -1
         """The size of the request being read; negative between requests."""
 
     @property
     def has_bytes_buffered(self) -> bool:
-        """Whether reading may yield something without the socket becoming readable."""
+        """Whether reading may yield data without the socket becoming readable."""
         return self.ahead is not None or bool(self.transport.has_bytes_buffered)
 
     def read(self) -> memoryview | None:
-        """The next request, or none if it has not arrived yet.
+        """Returns the next request, or None if it has not arrived yet.
 
         Raises ``EOFError`` at the end of the stream, ``OSError`` for a broken connection, and
         :class:`InvalidReceiveError` for a length that is negative or too large.
@@ -357,7 +359,7 @@ class KafkaChannel:
         return self._collect(view[start:])
 
     def _read_likely(self) -> bytes | bytearray | None:
-        """What has arrived of a request that is taken for a large one; None if it is one, and is being read now."""
+        """Reads the beginning of a request that is expected to be large; None if it is, and is being read now."""
         data = new_buffer(self._likely)
         with memoryview(data) as view:
             count = self.transport.recv_into(view)
@@ -376,7 +378,7 @@ class KafkaChannel:
         return data
 
     def _read_payload(self) -> memoryview | None:
-        """What is still to come of a request, straight into its buffer; the request, if that is all there is to it."""
+        """Reads the rest of a request straight into its buffer; returns the request if it is complete."""
         size = self._size
         payload = self._payload
         if payload is None:
@@ -424,7 +426,7 @@ class KafkaChannel:
         )
 
     def _read_special(self, view: memoryview, start: int, mark: int) -> memoryview | None:
-        """Handles a negative length, which means something to some transports (see `TransportLayer.special_frame`)."""
+        """Handles a negative length, which some transports use (see `TransportLayer.special_frame`)."""
         special_frame = self.transport.special_frame
         found = None if special_frame is None else special_frame(view, start, self)
         if found is None:
@@ -456,7 +458,7 @@ class KafkaChannel:
         return payload
 
     def _collect(self, view: memoryview) -> memoryview | None:
-        """Only the beginning of a request has arrived: sets it aside and reads on, straight into its buffer."""
+        """Sets aside the beginning of a request and reads on, straight into its buffer."""
         if len(view) < 4:
             self._head = bytes(view)
             return None
@@ -477,7 +479,7 @@ class KafkaChannel:
         return self._read_payload()
 
     def _spare(self, size: int) -> bytearray | None:
-        """A buffer of an earlier large request, if there is one that fits and is not in use."""
+        """Returns the buffer of an earlier large request, if one fits and is not in use."""
         spares = self.spares
         if not spares:
             return None
@@ -489,7 +491,7 @@ class KafkaChannel:
         return None
 
     def _read_exactly(self) -> memoryview | None:
-        """The length alone: with a bounded pool nothing is read that has not been granted."""
+        """Reads only the length: with a bounded pool nothing is read that has not been granted."""
         try:
             data = self.transport.recv(4 - len(self._head))
         except BlockingIOError:
@@ -508,7 +510,7 @@ class KafkaChannel:
         return self._read_payload()
 
     def abandon_receive(self) -> None:
-        """Gives back what the pool granted for a request that will never be complete."""
+        """Returns the pool's grant for a request that will never be complete."""
         if self._pool.bounded and self._payload is not None:
             self._pool.release(self._size)
         self._payload = None
@@ -524,7 +526,7 @@ class KafkaChannel:
 
     @property
     def principal(self) -> Any:
-        """Who is at the other end; None before the authentication is complete, and where there is none."""
+        """The authenticated principal; None before authentication is complete, and without authentication."""
         return self.authenticator.principal if self.authenticator.complete else None
 
     def prepare(self) -> int:
@@ -554,7 +556,7 @@ class KafkaChannel:
             self.mute_state = MUTED
 
     def maybe_unmute(self) -> bool:
-        """Back to being read, unless an answer or a throttle is still to come; returns whether it is read now."""
+        """Unmutes the channel, unless a response or throttling is pending; returns whether it is read now."""
         if self.mute_state is MUTED:
             self.mute_state = NOT_MUTED
         return self.mute_state is NOT_MUTED
@@ -565,7 +567,7 @@ class KafkaChannel:
     # -- sending
 
     def write(self) -> NetworkSend | None:
-        """Sends what the socket takes; the send itself once it has gone out whole."""
+        """Sends what the socket takes; returns the send once it is completely sent."""
         send = self.send
         if send is None:
             return None
@@ -609,8 +611,8 @@ class SelectorStats:
 class Reactor:
     """Polls, and moves the bytes of channels that are ready.
 
-    `completed_receives` has what was received. `attention` has what needs a decision: the channel, flags (what it is
-    ready for, and `PREPARE`, `HELD`, `NOTHING`, `UNKNOWN`), and the error that a read ended with.
+    `completed_receives` holds the received requests. `attention` holds what needs a decision: the channel, flags (its
+    readiness, and `PREPARE`, `HELD`, `NOTHING`, `UNKNOWN`), and the error of a failed read.
     """
 
     __slots__ = (
@@ -631,18 +633,18 @@ class Reactor:
         self.wait = wait
         self.clock = clock
         self.record_time_per_connection = False
-        """Whether channels add up the time spent on them, which a request quota needs and which costs two looks at the
-        clock."""
+        """Whether channels add up the time spent on them, which a request quota needs and which costs two clock
+        reads."""
         self.channels: dict[str, KafkaChannel] = {}
         self.by_fd: dict[int, KafkaChannel] = {}
         self.connecting: set[KafkaChannel] = set()
         self.buffered: dict[KafkaChannel, None] = {}
-        """Channels to be read without waiting for the poller."""
+        """Channels to read without waiting for the poller."""
         self.completed_receives: list[tuple[KafkaChannel, memoryview]] = []
         self.attention: list[tuple[Any, int, Exception | None]] = []
         self.stats = SelectorStats()
         self.polled_ns = clock()
-        """When the last poll had its events."""
+        """When the last poll returned its events."""
 
     # -- muting
 
@@ -653,7 +655,7 @@ class Reactor:
         channel.mute_state = RESPONSE_PENDING
 
     def response_sent(self, channel: KafkaChannel) -> bool:
-        """Unmutes a channel after the response, unless it is throttled; returns whether it is to be resumed."""
+        """Unmutes a channel after the response, unless it is throttled; returns whether it must be resumed."""
         if channel.mute_state is not RESPONSE_PENDING:
             channel.handle_mute_event(ChannelMuteEvent.RESPONSE_SENT)
             return channel.maybe_unmute()
@@ -666,7 +668,7 @@ class Reactor:
     # -- sending
 
     def send(self, channel: KafkaChannel, send: NetworkSend) -> int:
-        """Starts sending: `SENT`, `PARTLY_SENT` or `BUSY`. Raises what the transport raises."""
+        """Starts sending; returns `SENT`, `PARTLY_SENT` or `BUSY`. Raises the transport's errors."""
         if channel.send is not None or channel.closing or (self.connecting and channel in self.connecting):
             return BUSY
         channel.last_active_ns = self.polled_ns
@@ -678,7 +680,7 @@ class Reactor:
         return SENT
 
     def answer(self, response: NetworkSend) -> int:
-        """Sends the response to a request and unmutes its channel; returns what became of it."""
+        """Sends the response to a request and unmutes its channel; returns the outcome."""
         request = response.request
         channel = self.channels.get(request.connection_id)
         if channel is None:
@@ -697,9 +699,9 @@ class Reactor:
     # -- receiving
 
     def move(self, timeout_ms: float, arrange: Callable[[list[tuple[int, int]]], None] | None = None) -> int:
-        """Waits for channels to become ready and reads what they have; returns the time when they were.
+        """Waits for channels to become ready and reads them; returns the time when they were ready.
 
-        ``arrange`` puts the events into another order first.
+        ``arrange`` reorders the events first.
         """
         buffered = self.buffered
         started = self.clock()
@@ -726,7 +728,7 @@ class Reactor:
         return now
 
     def _handle(self, channel: KafkaChannel, ready: int, now: int) -> None:
-        """Reads a channel that is ready. An error is its own: it is left in `attention`."""
+        """Reads a ready channel. Leaves an error in `attention`, so that it affects only this channel."""
         channel.last_active_ns = now
         if channel.state is not _READY:
             self.attention.append((channel, ready | PREPARE, None))

@@ -1,10 +1,9 @@
-"""The look at a whole batch in one call: does it need any attention at all?
+"""Checks a whole batch in one call: does it need any attention at all?
 
-What a broker has to check of a batch is a long list: size, magic, checksum, flags, counts, timestamps, producer, and
-then every record. `validation` and `LogValidator` go through it step by step, and can say of each step what is wrong.
-Nearly every batch is in order, though, and of the plainest kind: new records of a client, not compressed, with
-timestamps of their own. For those one question with the answer yes does for the whole list. The answer no does not mean
-that there is anything wrong: it means that somebody has to look.
+A broker must check many properties of a batch: size, magic, checksum, flags, counts, timestamps, producer, and then
+every record. `validation` and `LogValidator` check them step by step, and report what is wrong. But nearly every batch
+is valid and of the plainest kind: new records of a client, not compressed, with timestamps of their own. For those, one
+positive result replaces all steps. A negative result is no error: it means that the steps are needed.
 
 This is the twin of `compiled.record_batch`, made of the checks themselves. The compiled kernel does it in one pass and
 creates no objects.
@@ -24,7 +23,7 @@ from barnabas.records.batch import (
 from barnabas.records.validation import validate_header, validate_records
 
 _SPECIAL: Final = 0xFFFF & ~TRANSACTIONAL_MASK
-"""All attributes but one: a transaction makes no difference here."""
+"""All attributes but the transactional one, which makes no difference here."""
 _EPOCH: Final = struct.Struct(">qii")
 """Base offset, length and leader epoch of a batch."""
 _OFFSETS: Final = struct.Struct(">qi11xi")
@@ -34,10 +33,10 @@ _OFFSETS: Final = struct.Struct(">qi11xi")
 def is_plain_batch(
     data: memoryview, max_size: int, now_ms: int, before_max_ms: int, after_max_ms: int, keys_needed: bool
 ) -> bool:
-    """Whether there is nothing to say about a batch, and nothing in it to change.
+    """Whether a batch is valid and needs no change.
 
-    It has to be all of `data` and no more than `max_size`, and its timestamps between `before_max_ms` before now and
-    `after_max_ms` after it. With `keys_needed` all records have keys, as in a topic that is compacted.
+    It must be all of `data` and no more than `max_size`, with timestamps between `before_max_ms` before now and
+    `after_max_ms` after it. With `keys_needed` all records must have keys, as in a compacted topic.
     """
     if not HEADER_SIZE < len(data) <= max_size:
         return False

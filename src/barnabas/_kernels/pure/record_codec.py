@@ -5,11 +5,11 @@ A record inside a batch looks like this (every number but the attributes is zig-
     length | attributes (0) | timestamp delta | offset delta | key length, key | value length, value
            | header count | (key length, key, value length, value) per header
 
-Lengths of -1 mean null, which header keys cannot be. `length` counts the bytes after itself, so a record can be
-written only once its size is known, and skipped without being understood.
+A length of -1 means null, which a header key cannot be. `length` counts the bytes after itself, so a record can be
+written only once its size is known, and skipped without being parsed.
 
-Everything here is on the path of every record, which is why it reads less plainly than the rest of the package: small
-numbers come from a table, pieces are joined once at the end, and the end of the buffer is found by running into it.
+All of this runs for every record, so it is less readable than the rest of the package: small numbers come from a table,
+pieces are joined once at the end, and an IndexError marks the end of the buffer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from barnabas._kernels.varint import (
     size_of_varint,
 )
 
-# What a key or a value may be given as. Anything but bytes is copied when it is appended, because it may change later.
+# The types of a key or value. All but bytes are copied when appended, because they may change later.
 BytesLike = bytes | bytearray | memoryview
 Headers = Iterable[tuple[str, BytesLike | None]]
 
@@ -35,17 +35,17 @@ _MIN_INT64: Final = -(2**63)
 _MAX_INT64: Final = 2**63 - 1
 _NO_TIMESTAMP: Final = -1
 
-# The varints of 0 .. 8191, which are those of one and two bytes: nearly every length and delta there is.
+# The varints of 0 .. 8191, those of one and two bytes: nearly every length and delta.
 VARINTS: Final = tuple([encode_unsigned(number << 1) for number in range(8192)])
-# What a varint of one byte stands for.
+# The values of one-byte varints.
 _ZIGZAG: Final = tuple([(byte >> 1) ^ -(byte & 1) for byte in range(128)])
 
 
 class Record:
     """One record, read from a batch. `headers` is a tuple of ``(key, value or None)`` pairs.
 
-    `size_in_bytes` is what the record takes up in the uncompressed batch. Header keys that are not UTF-8 are decoded
-    with ``surrogateescape``: nothing stops a producer from writing them, and this way they survive being written again.
+    `size_in_bytes` is the record's size in the uncompressed batch. Header keys that are not UTF-8 are decoded with
+    ``surrogateescape``: producers can write them, and this way they survive being written again.
     """
 
     __slots__ = ("headers", "key", "offset", "size_in_bytes", "timestamp", "value")
@@ -88,7 +88,7 @@ class Record:
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """The header section of a record, with the count in front."""
+    """Encodes the header section of a record, including the count."""
     parts = [b""]
     count = 0
     for key, value in headers:
@@ -113,7 +113,7 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def size_of_payload(key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
-    """The bytes that key, value and headers take up in a record, with their lengths."""
+    """Returns the size of key, value and headers in a record, including their lengths."""
     size = 1 if not headers else len(encode_headers(headers))
     for field in (key, value):
         if field is None:
@@ -125,11 +125,11 @@ def size_of_payload(key: BytesLike | None, value: BytesLike | None, headers: Hea
 
 
 class _OverlongError(Exception):
-    """A varint that goes on for too long; where it is becomes clear further up."""
+    """A varint is too long; the caller adds its position."""
 
 
 def _read_number(data: bytes, position: int, max_size: int, width: int) -> tuple[int, int]:
-    """A variable-length number of any size. Runs into an IndexError where the data ends."""
+    """Reads a variable-length number of any size. Raises IndexError where the data ends."""
     raw = shift = 0
     for _ in range(max_size):
         byte = data[position]
@@ -146,7 +146,7 @@ def _read_number(data: bytes, position: int, max_size: int, width: int) -> tuple
 def iterate_records(
     data: BytesLike, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None, copy: bool
 ) -> Iterator[Record]:
-    """The records of an uncompressed records section, one at a time.
+    """Yields the records of an uncompressed records section.
 
     With `log_append_time`, every record gets that timestamp. Without `copy`, keys and values are views of `data`.
     """
@@ -159,8 +159,8 @@ def iterate_records(
     key: bytes | memoryview | None
     value: bytes | memoryview | None
     headers: tuple[tuple[str, bytes | memoryview | None], ...]
-    # The same four lines decode each number of one byte (from the table) or two (the 128 taken off is the first byte's
-    # "more follows" bit); longer ones are rare and go to a function. A function for all of them would double the time.
+    # The same four lines decode each number of one byte (from the table) or two (the 128 subtracted is the first byte's
+    # "more follows" bit); longer ones are rare and use a function. A function for all of them would double the time.
     try:
         for index in range(count):
             start = position
@@ -178,7 +178,7 @@ def iterate_records(
             if length < 0 or end > size:
                 raise record_error(Fault.RECORD_LENGTH, index, start, length)
 
-            # One byte further on: attributes come first, and nothing in them is in use.
+            # Skip one byte: the attributes, which are unused.
             timestamp = content[position + 1]
             position += 2
             if timestamp < 128:
@@ -264,7 +264,7 @@ def _read_headers(
 ) -> tuple[tuple[tuple[str, bytes | memoryview | None], ...], int]:
     size = len(content)
     count, position = _read_number(content, position, MAX_VARINT_SIZE, 32)
-    # Every header takes two bytes or more, so a count beyond the bytes that are left is a lie: do not start on it.
+    # Every header takes at least two bytes, so a count beyond the remaining bytes is invalid: do not start.
     if count < 0 or count > size - position:
         raise record_error(Fault.HEADER_COUNT, index, start, count)
     headers: list[tuple[str, bytes | memoryview | None]] = []
@@ -300,11 +300,11 @@ def _read_headers(
 def walk_records(
     data: BytesLike, count: int, base_timestamp: int, last_offset_delta: int, consecutive: bool
 ) -> tuple[int, int, int, int]:
-    """Checks every record without making an object of any.
+    """Checks every record without creating objects.
 
-    Offset deltas must be 0, 1, 2 ... where `consecutive`, and otherwise ascend within ``0 .. last_offset_delta``.
-    Returns the smallest and the largest timestamp, the offset delta of the largest (the first one of several), and the
-    number of the first record without a key (-1: all have one). Without records the timestamps are -1.
+    Offset deltas must be 0, 1, 2 ... if `consecutive`, and otherwise ascend within ``0 .. last_offset_delta``. Returns
+    the smallest and the largest timestamp, the offset delta of the largest (the first one of several), and the index of
+    the first record without a key (-1: all have one). Without records the timestamps are -1.
     """
     content = data if type(data) is bytes else bytes(data)
     size = len(content)
@@ -318,7 +318,7 @@ def walk_records(
             end = position + length
             if length < 0 or end > size:
                 raise record_error(Fault.RECORD_LENGTH, index, start, length)
-            # One byte further on: attributes come first, and nothing in them is in use.
+            # Skip one byte: the attributes, which are unused.
             timestamp, position = _read_number(content, position + 1, MAX_VARLONG_SIZE, 64)
             delta, position = _read_number(content, position, MAX_VARINT_SIZE, 32)
             for is_key in (True, False):

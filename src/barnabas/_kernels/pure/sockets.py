@@ -22,7 +22,7 @@ _MOST_FILES: Final = 64
 
 
 def wait(epoll: select.epoll, timeout_ms: float) -> list[tuple[int, int]]:
-    """Waits until the epoll instance has something to report, and returns file descriptors with their events.
+    """Waits for events of the epoll instance, and returns file descriptors with their events.
 
     It may return an empty list early if a signal arrives.
     """
@@ -85,7 +85,7 @@ class SocketIo:
         """Stops using the socket."""
 
     def send_more(self, data: Any) -> int:
-        """Sends data that more will follow: the system may wait for the rest before it sends a packet."""
+        """Sends data with more to follow: the system may wait for the rest before it sends a packet."""
         return self._socket.send(data, _MORE)
 
     def send_with_files(self, data: bytes, files: list[int]) -> int:

@@ -1,8 +1,8 @@
-"""The moments of a request and how they get into the metrics: the twin of the compiled `_timeline`, with the same names
-and the same behaviour. What the moments are is told in `barnabas.server.request`.
+"""The moments of a request and their metrics: the twin of the compiled `_timeline`, with the same behaviour.
 
-**Locks.** The one thing that several threads may try at once is to answer a request; `claim_answer` is one step as
-seen from all of them.
+`barnabas.server.request` describes the moments.
+
+**Locks.** Several threads may try to respond to a request at once; `claim_answer` is atomic and lets only one succeed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ NOT_SET = -1
 
 
 class Timeline:
-    """All fields of a request. What is done with them for every request is done here, what is done for some in
-    `barnabas.server.request.Request`."""
+    """All fields of a request, with the operations that every request needs.
+
+    `barnabas.server.request.Request` has those that only some need.
+    """
 
     __slots__ = (
         "_body",
@@ -77,18 +79,18 @@ class Timeline:
         self.callback_request_complete_time_ns = NOT_SET
         self.api_throttle_time_ms = 0
         self.record_network_thread_time: Callable[[int], object] | None = None
-        """What a request quota is to be told when it is known how long the network thread was busy with this."""
+        """Called for a request quota with the time that the network thread has spent on this request."""
         self._unanswered = [True]
-        """Emptied by whoever claims the answer. Taking the last element of a list is a single step, so of several
-        threads only one can do it, and it costs less than a lock."""
+        """Emptied by the thread that claims the response. Popping the last element of a list is atomic, so only one
+        of several threads succeeds, and it costs less than a lock."""
 
     @property
     def unanswered(self) -> bool:
-        """Whether no response that ends this request has been given."""
+        """Whether no response has ended this request yet."""
         return bool(self._unanswered)
 
     def claim_answer(self) -> bool:
-        """Whether the caller may give the one response that ends this request; true once."""
+        """Whether the caller may send the one response that ends this request; true once."""
         try:
             self._unanswered.pop()
         except IndexError:
@@ -96,8 +98,10 @@ class Timeline:
         return True
 
     def finish(self, now_ns: int) -> bool:
-        """Claims the answer, which is complete: T3, and the end of whatever was still going on. False if it was claimed
-        before; then nothing changes."""
+        """Claims the complete response: sets T3, and ends everything still in progress.
+
+        Returns False, and changes nothing, if it was claimed before.
+        """
         if not self.claim_answer():
             return False
         self.response_complete_time_ns = now_ns
@@ -108,20 +112,20 @@ class Timeline:
         return True
 
     def handler_done(self, clock: Callable[[], int]) -> None:
-        """The handler has returned: unless it has answered, the request waits for others from here on."""
+        """Records that the handler has returned: without a response, the request now waits for others."""
         if self.api_local_complete_time_ns == NOT_SET:
             self.api_local_complete_time_ns = clock()
         self.release_buffer()
 
     def release_buffer(self) -> None:
-        """Lets the memory go. Views that a handler still holds stay valid; only the count of the pool goes down."""
+        """Releases the memory. Views that a handler still holds stay valid; only the count of the pool goes down."""
         if self.buffer is not None:
             self.buffer = None
             if self._pool.bounded:
                 self._pool.release(self.size)
 
     def complete(self, network_thread_time_ns: int, response: Any) -> None:
-        """The end: writes the timeline into the metrics."""
+        """Ends the request: writes its timeline into the metrics."""
         if network_thread_time_ns and self.record_network_thread_time is not None:
             self.record_network_thread_time(network_thread_time_ns)
         self.times.record(self, response)
@@ -129,8 +133,8 @@ class Timeline:
     def record_in(self, metrics: Any, now_ns: int) -> None:
         """Turns six moments, the last of which is now, into the seven durations of an API's metrics.
 
-        A moment may be missing: a handler writes T2 after it has handed the answer over, and the answer may be out by
-        then. The part that is missing then counts as no time.
+        A moment may be missing: a handler sets T2 after it has handed over the response, which may be sent by then. The
+        missing part then counts as zero.
         """
         start = self.start_time_ns
         dequeued = self.request_dequeue_time_ns
@@ -143,7 +147,7 @@ class Timeline:
             local = answered if local < 0 else min(max(local, dequeued), answered)
             taken = max(taken, answered)
         if self.callback_request_dequeue_time_ns >= 0 and self.callback_request_complete_time_ns >= 0:
-            # Work that went on after a wait counts as local work, not as waiting: as if it had been done before.
+            # Work after a wait counts as local time, not as waiting: as if it had been done before.
             callback = self.callback_request_complete_time_ns - self.callback_request_dequeue_time_ns
             local = min(local + callback, answered)
         throttled = self.api_throttle_time_ms
@@ -152,7 +156,7 @@ class Timeline:
 
 
 class TimelineRecorder:
-    """Writes the timelines of requests that have ended into the metrics of their APIs."""
+    """Writes the timelines of ended requests into the metrics of their APIs."""
 
     def __init__(self, clock: Callable[[], int], twice_counted: Any) -> None:
         self._now = clock
@@ -160,14 +164,14 @@ class TimelineRecorder:
         """The API whose requests count in two places."""
         self._by_api: dict[Any, Any] = {}
         self.listener: Callable[[Any, Any, int], None] | None = None
-        """Told of a request that has ended, with the time of its end."""
+        """Called with a request that has ended and its end time."""
         self.untold = 0
-        """How many more requests the listener is not told of. It counts down while there is a listener, who sets it
-        again when it is told of one; left alone it is told of all. A sample of the requests so costs those that are
-        not in it no more than this subtraction."""
+        """How many more requests to skip before calling the listener. It counts down while there is a listener,
+        which sets it again when called; otherwise the listener is called for every request. Sampling therefore costs
+        skipped requests only this subtraction."""
 
     def record(self, request: Any, response: Any) -> None:
-        """The request has ended: see :meth:`Timeline.record_in` for how its moments become durations."""
+        """Records a request that has ended: see :meth:`Timeline.record_in` for its durations."""
         now = self._now()
         api_key = request.api_key
         request.record_in(self._by_api.get(api_key) or self.of(api_key), now)
@@ -179,9 +183,9 @@ class TimelineRecorder:
                 self.listener(request, response, now)
 
     def of(self, api_key: Any) -> Any:
-        """The metrics of an API, made if need be."""
+        """Returns the metrics of an API, creating them if necessary."""
         raise NotImplementedError
 
     def _second_place(self, request: Any) -> Any:
-        """The other metrics that a request of that API counts in."""
+        """Returns the other metrics in which a request of that API counts."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """DescribeAcls (v1-3).
 
-The broker's own authorizer answers, from what it has read of the metadata; to change ACLs is the controller's business
-(see :mod:`barnabas.broker.handlers.forwarded`). Describe on the cluster; SECURITY_DISABLED without an authorizer.
+The broker's authorizer lists the ACLs that it has read from the metadata; the controller changes ACLs (see
+:mod:`barnabas.broker.handlers.forwarded`). Needs Describe on the cluster; SECURITY_DISABLED without an authorizer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class AclsHandler:
-    """The ACLs that this broker goes by."""
+    """Describes the ACLs that this broker applies."""
 
     def __init__(self, helper: RequestHandlerHelper, auth: AuthHelper) -> None:
         self._helper = helper

@@ -1,9 +1,8 @@
-"""DescribeCluster (v0-2), DescribeClientQuotas (v0-1) and DescribeUserScramCredentials (v0): what the cluster consists
-of, and what its clients may use.
+"""DescribeCluster (v0-2), DescribeClientQuotas (v0-1) and DescribeUserScramCredentials (v0).
 
-All from the metadata cache. DescribeCluster gives the brokers with the addresses of the listener that the request came
-over; anybody may ask. Quotas are settings, so they need DescribeConfigs on the cluster; who has a password is for those
-with Describe.
+All read the metadata cache. DescribeCluster lists the brokers with their addresses on the listener of the request, and
+needs no permission. DescribeClientQuotas needs DescribeConfigs on the cluster, because quotas are configs.
+DescribeUserScramCredentials needs Describe on the cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _CLUSTER = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 class ClusterHandler:
-    """Tells clients about the cluster."""
+    """Handles requests that describe the cluster, quotas and SCRAM credentials."""
 
     def __init__(self, helper: RequestHandlerHelper, auth: AuthHelper, cache: MetadataCache, cluster_id: str) -> None:
         self._helper = helper
@@ -81,6 +80,6 @@ class ClusterHandler:
         self._helper.send_response_maybe_throttle(request, create)
 
     def _authorize(self, request: Request, operation: AclOperation) -> None:
-        """Raises if the client may not do that on the cluster."""
+        """Raises an error if the client may not perform the operation on the cluster."""
         if not self._auth.authorize(request.request_context, operation, ResourceType.CLUSTER, CLUSTER_NAME):
             raise ClusterAuthorizationError(Errors.CLUSTER_AUTHORIZATION_FAILED.message)

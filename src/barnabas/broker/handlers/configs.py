@@ -1,16 +1,16 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: the configuration family.
 
 ==== ========================= ======== ============================================================================
-key  API                       versions answered by
+key  API                       versions served by
 ==== ========================= ======== ============================================================================
 32   DescribeConfigs           1-4      any broker; a broker and its loggers only by that broker itself
-33   AlterConfigs              0-2      the controller, after checks here (deprecated: it replaces all settings)
+33   AlterConfigs              0-2      the controller, after checks here (deprecated: it replaces all configs)
 44   IncrementalAlterConfigs   0-1      the controller, after checks here; levels of loggers here
 74   ListConfigResources       0-1      any broker; v0 lists metrics subscriptions only
 ==== ========================= ======== ============================================================================
 
-Each resource of a request succeeds or fails by itself. Rights: DESCRIBE_CONFIGS and ALTER_CONFIGS on the topic, the
-group, or for everything else the cluster. For what goes to the controller, the controller asks for them.
+Each resource of a request succeeds or fails by itself. Permissions: DESCRIBE_CONFIGS and ALTER_CONFIGS on the topic,
+the group, or for everything else the cluster. The controller authorizes the requests that it serves.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
 Forward = Callable[[Request, RequestMessage | None, Callable[[Response | None], None]], None]
-"""Sends a request, with another body if one is given, to the controller, and calls back with the answer; with None if
-the controller does not speak this version, in which case the client has to be told by closing its connection."""
+"""Sends a request, with another body if one is given, to the controller, and calls back with the response. It is None
+if the controller does not support this version; the client's connection must then be closed."""
 
 _RESOURCES: Final[Mapping[int, tuple[ResourceType, Errors]]] = {
     ConfigResourceType.TOPIC: (ResourceType.TOPIC, Errors.TOPIC_AUTHORIZATION_FAILED),
@@ -59,16 +59,16 @@ _RESOURCES: Final[Mapping[int, tuple[ResourceType, Errors]]] = {
     ConfigResourceType.BROKER_LOGGER: (ResourceType.CLUSTER, Errors.CLUSTER_AUTHORIZATION_FAILED),
     ConfigResourceType.CLIENT_METRICS: (ResourceType.CLUSTER, Errors.CLUSTER_AUTHORIZATION_FAILED),
 }
-"""What one needs a right on for each type of resource, and the error of those who lack it."""
+"""The ACL resource that each config resource type needs permission on, and the error if it is denied."""
 
 
 def describe_authorized(request: Request, auth: AuthHelper, describer: ConfigHelper) -> list[DescribeConfigsResult]:
-    """The results of a DescribeConfigs request, for those resources that its sender may see; errors for the others."""
+    """Returns the results of a DescribeConfigs request, with errors for resources that the client may not see."""
     body = request.body
     assert isinstance(body, DescribeConfigsRequest)
     allowed: list[DescribeConfigsResource] = []
     denied: list[DescribeConfigsResult] = []
-    # One result for each resource, however often it is named: a description of a broker is 30 KB.
+    # One result per resource, even if it is named repeatedly: the description of a broker is 30 KB.
     distinct = {(resource.resource_type, resource.resource_name): resource for resource in body.resources}
     for resource in distinct.values():
         if resource.resource_type not in _RESOURCES:
@@ -96,7 +96,7 @@ def describe_authorized(request: Request, auth: AuthHelper, describer: ConfigHel
 
 
 class ConfigsHandler:
-    """Describes configurations, and takes changes to them."""
+    """Describes and changes configurations."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class ConfigsHandler:
         response_class: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
         result_class: Callable[..., Any],
     ) -> None:
-        """Forwards the resources that this broker has not dealt with, and responds with the results of all."""
+        """Forwards the resources that this broker has not processed, and responds with the results of all."""
         resources: list[Any] = request.body.resources  # type: ignore[attr-defined]
 
         def respond(answer: Response | None) -> None:
@@ -211,11 +211,11 @@ class ConfigsHandler:
         found: list[tuple[int, str]] = []
         for kind in (ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS):
             if kind in kinds:
-                # They are where they are configured: one without settings does not exist.
+                # Listed from their configs: a resource of these types without configs does not exist.
                 found += sorted((kind, resource.name) for resource in image.configs.resources if resource.type == kind)
         for kind in (ConfigResourceType.BROKER_LOGGER, ConfigResourceType.BROKER):
             if kind in kinds:
-                # Fenced ones, too: they are the ones one wants to look at.
+                # Including fenced brokers: those are the ones an operator wants to inspect.
                 brokers = sorted(image.cluster.brokers.items())
                 found += [(kind, str(number)) for number, broker in brokers if broker.node(listener) is not None]
         if ConfigResourceType.TOPIC in kinds:

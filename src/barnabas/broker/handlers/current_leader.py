@@ -1,4 +1,4 @@
-"""Who leads a partition now: the hint that saves a client a Metadata request after a change of leader (KIP-951)."""
+"""The current leader of a partition: a hint that saves a client a Metadata request after a leader change (KIP-951)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from barnabas.metadata.endpoint import Node
 
 
 class CurrentLeader(NamedTuple):
-    """The leader as far as it is known; -1 where it is not."""
+    """The leader id and epoch; -1 if unknown."""
 
     leader_id: int
     leader_epoch: int
     node: Node | None
-    """Its address on the listener that the client uses; None if it has none there, or is not alive."""
+    """The leader's address on the client's listener; None if it has none there or is not alive."""
 
 
 NO_LEADER = CurrentLeader(-1, -1, None)
 
 
 def current_leader(cache: MetadataCache, topic: str, partition: int, listener: str) -> CurrentLeader:
-    """What to tell a client that came to the wrong broker.
+    """Returns the leader for a client that sent its request to the wrong broker.
 
-    From the metadata cache, although it was the replica manager that refused: the cache gets every change first, so
-    that what it says is never older than the state which the refusal came from.
+    It comes from the metadata cache, although the replica manager rejected the request: the cache gets every change
+    first, so it is never older than the state behind the rejection.
     """
     registration = cache.partition(topic, partition)
     if registration is None:

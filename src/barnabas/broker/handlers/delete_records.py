@@ -1,7 +1,7 @@
-"""DeleteRecords (v0-2): makes a log begin later.
+"""DeleteRecords (v0-2): advances the log start offset.
 
-Needs Delete on the topic. Answered when all live replicas have followed, or after ``timeout_ms``. A partition that is
-listed twice is asked for the last of its offsets, and answered once.
+Needs Delete on the topic. The response is sent when all live replicas have followed, or after ``timeout_ms``. If a
+partition is listed twice, its last offset counts, and it has one result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecordDeleter(Protocol):
-    """What DeleteRecords needs of the replica manager."""
+    """The part of the replica manager that DeleteRecords uses."""
 
     def delete_records(
         self, timeout_ms: int, offsets: Mapping[TopicPartition, int], callback: DeleteRecordsCallback
@@ -38,7 +38,7 @@ class RecordDeleter(Protocol):
 
 
 class DeleteRecordsHandler:
-    """Removes what nobody needs any more, from the front."""
+    """Handles DeleteRecords requests."""
 
     def __init__(
         self, helper: RequestHandlerHelper, auth: AuthHelper, cache: MetadataCache, replicas: RecordDeleter

@@ -1,7 +1,7 @@
-"""DescribeProducers (v0): the producers that partitions know, for those who hunt hanging transactions (KIP-664).
+"""DescribeProducers (v0): lists the active producers of partitions, to find hanging transactions (KIP-664).
 
-Needs Read on the topic, as consumers do, who are the ones held up. A topic's name is looked at before anything else:
-INVALID_TOPIC_EXCEPTION says more than that there is no such topic.
+Needs Read on the topic, as for consumers, which hanging transactions block. The topic name is checked first:
+INVALID_TOPIC_EXCEPTION is more specific than an unknown topic.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from barnabas.server.request_local import RequestLocal
 
 
 class ProducerStates(Protocol):
-    """What DescribeProducers needs of the replica manager."""
+    """The part of the replica manager that DescribeProducers uses."""
 
     def active_producer_state(self, partition: TopicPartition) -> PartitionResponse: ...
 
 
 class DescribeProducersHandler:
-    """Tells who writes to a partition."""
+    """Handles DescribeProducers requests."""
 
     def __init__(
         self, helper: RequestHandlerHelper, auth: AuthHelper, cache: MetadataCache, replicas: ProducerStates

@@ -5,17 +5,17 @@
 2. **Checks.** Followers need ClusterAction on the cluster, consumers Read on each topic (one authorization for all).
    Partitions that are unknown (UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION) or denied (TOPIC_AUTHORIZATION_FAILED) are
    *erroneous*, the others *interesting*.
-3. **Read.** The replica manager calls back with the results: at once if they are enough, else when they are, or after
+3. **Read.** The replica manager calls back with the results as soon as there is enough data, or after
    ``max_wait_ms``. No more than ``fetch.max.bytes`` is read, and for a consumer no more than its quota allows in one
    window: a larger response would always be throttled, and the consumer would never get anything.
-4. **Response.** One pass over the results creates a struct for each partition with news. A consumer that is over its
+4. **Response.** One pass over the results creates a struct for each partition to report. A consumer that is over its
    quota, for bytes or for request time, gets an empty response and is throttled for the longer of the two; its session
    does not change. Followers are never throttled here: their limit was applied when the records were read.
 
-Records stay in their file: the response names a region of it, which the network thread sends.
+Records stay in their file: the response refers to a region of it, which the network thread sends.
 
-From v16 on, a reader with an old leader or leader epoch is told the current leader. Readers of v5 and before get
-NOT_LEADER_OR_FOLLOWER instead of KAFKA_STORAGE_ERROR, which they do not know and would give up at.
+From v16 on, the response to a reader with an old leader or leader epoch contains the current leader. Readers of v5 and
+before get NOT_LEADER_OR_FOLLOWER instead of KAFKA_STORAGE_ERROR, which they do not know and would fail on.
 
 Three fields are for the metadata quorum, whose fetches do not come here, and are ignored: ``cluster_id``, and the
 ``replica_directory_id`` and ``high_watermark`` of a partition.
@@ -84,7 +84,7 @@ _new_struct = PartitionData.__new__
 
 
 class RecordReader(Protocol):
-    """What fetch needs of the replica manager."""
+    """The part of the replica manager that Fetch uses."""
 
     def fetch_messages(
         self, params: FetchParams, fetch_infos: FetchInfos, quota: ReplicaQuota, callback: FetchCallback
@@ -112,7 +112,7 @@ class FetchHandler:
         self.now_ms = clock.milliseconds
         self.now_ns = clock.nanoseconds
         self.leader_quota = leader_quota
-        """What may go to followers, of partitions for which that is limited."""
+        """Limits the bytes sent to followers, for partitions with throttled replication."""
         self.stats = stats
         self._auth = auth
         self._fetch_messages = replicas.fetch_messages
@@ -120,14 +120,14 @@ class FetchHandler:
         self._session_size = fetch_manager.session_size
         self._fetch_max_bytes = fetch_max_bytes
         self._topic_names = TopicNames(cache.image.topics.by_id)
-        """Those of the last request, and of all that come before the topics change."""
+        """Reused by all requests until the topics change."""
 
     @handles(ApiKey.FETCH)
     def fetch(self, request: Request, local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, FetchRequest)
         if local.inline and body.session_id and self._session_size(body.session_id) > _INLINE_PARTITIONS:
-            # A few bytes ask for all partitions of the session.
+            # A request of a few bytes reads all partitions of the session.
             local.hand_over()
             return
         version = request.api_version
@@ -146,7 +146,7 @@ class FetchHandler:
         interesting: list[tuple[TopicIdPartition, FetchPartition]] = []
         denied = () if self._auth.authorizer is None else self._denied_topics(request, context, is_follower)
         by_name = topics.by_name
-        # Most requests have one topic: it is looked up once for all of its partitions that are in a row.
+        # Most requests have one topic: it is looked up once for all its consecutive partitions.
         looked_up: str | None = None
         numbers: Container[int] = ()
         for asked in context.partitions():
@@ -176,7 +176,7 @@ class FetchHandler:
             pending.respond(())
 
     def _denied_topics(self, request: Request, context: FetchContext, is_follower: bool) -> set[str | None]:
-        """The topics that the reader may not read. A follower may read all or none, even topics without a name."""
+        """Returns the topics that the client may not read. A follower may read all or none, even unnamed topics."""
         names = {partition.topic for partition, _ in context.partitions()}
         if is_follower:
             may = self._auth.authorize(
@@ -225,7 +225,7 @@ _ANONYMOUS_NAME: Final = str(ANONYMOUS)
 
 
 class PendingFetch:
-    """The second half of a fetch: turns the results into the response, when they are there."""
+    """The second half of a fetch: turns the results of the read into the response."""
 
     __slots__ = ("_context", "_erroneous", "_handler", "_is_follower", "_request")
 
@@ -244,7 +244,7 @@ class PendingFetch:
         self._is_follower = is_follower
 
     def respond(self, results: FetchResults) -> None:
-        """Sends the response, or an error if that fails: the thread may be one that handles no errors."""
+        """Sends the response, or an error if that fails: the calling thread may not handle errors."""
         try:
             self._respond(results)
         except Exception as error:  # noqa: BLE001 - the funnel
@@ -270,7 +270,7 @@ class PendingFetch:
                 and may_omit(partition, high_watermark, log_start_offset)
             ):
                 continue
-            # Field by field: a call of the constructor takes several times as long.
+            # Set field by field: calling the constructor takes several times as long.
             update = _new_struct(PartitionData)
             update.unknown_tagged_fields = None
             update.partition_index = partition[2]
@@ -341,7 +341,7 @@ class PendingFetch:
         handler.helper.send_response_exempt_throttle(request, response)
 
     def _record_replication(self, response: FetchResponse) -> None:
-        """Charges the bytes of partitions with a limit. Whether there is room was checked before the read."""
+        """Charges the bytes of throttled partitions. The quota was checked before the read."""
         quota = self._handler.leader_quota
         limited = [
             (TopicIdPartition(topic.topic_id, topic.topic, data.partition_index), data)
@@ -371,7 +371,7 @@ class PendingFetch:
             self._count_bytes_out(response)
         else:
             request.api_throttle_time_ms = throttle_time_ms
-            # The records are not sent, whichever quota it is: they are charged when they are.
+            # The records are not sent now, whichever quota is exceeded. They are charged when they are sent.
             quotas.fetch.unrecord(request, size, now_ms)
             helper.throttle(quotas.fetch if bandwidth_ms > request_ms else quotas.request, request, throttle_time_ms)
             response = context.get_throttled_response(throttle_time_ms, endpoints)
@@ -405,12 +405,12 @@ class PendingFetch:
 
 
 def _error(partition: TopicIdPartition, error: Errors) -> PartitionData:
-    """The response for a partition that is not read."""
+    """Returns the response for a partition that is not read."""
     return PartitionData(partition_index=partition.partition, error_code=error, high_watermark=-1, records=b"")
 
 
 class TopicNames(Mapping[Uuid, str]):
-    """The names of topics by their ids, from the image that has them."""
+    """Maps topic ids to names, using the topics of a metadata image."""
 
     __slots__ = ("by_id",)
 
@@ -421,7 +421,7 @@ class TopicNames(Mapping[Uuid, str]):
         return self.by_id[topic_id].name
 
     def get(self, topic_id: Uuid, default: Any = None, /) -> Any:
-        """The same as without it, for half the price: one that is not there is no exception."""
+        """Overrides ``Mapping.get`` at half the cost: a missing id raises no exception."""
         found = self.by_id.get(topic_id)
         return default if found is None else found.name
 

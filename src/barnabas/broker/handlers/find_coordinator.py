@@ -1,13 +1,13 @@
-"""FindCoordinator (v0-6): which broker is responsible for a group, a transactional id or a piece of a share group.
+"""FindCoordinator (v0-6): finds the broker that coordinates a group, a transactional id or a share group partition.
 
-Who leads the partition of an internal topic that the hash of the key picks, is. The topic is made when first asked for;
-until it is there, and while the partition has no leader, the answer is COORDINATOR_NOT_AVAILABLE, and the client asks
-again. So it is while this broker leads the partition and has not read it yet: a client that is sent to a coordinator
-may rely on it.
+The coordinator is the leader of the internal topic's partition that the hash of the key selects. The topic is created
+on first use. Until it exists, and while the partition has no leader, the response is COORDINATOR_NOT_AVAILABLE and the
+client retries. The same holds while this broker leads the partition but has not loaded it yet, so a coordinator in a
+response is always usable.
 
-It takes Describe on the group or the transactional id. From v4 on several keys are asked for at once, each with its own
-answer; before, there is one key, and an error is the whole answer's. Key types are 0 for groups, 1 for transactions
-(v1) and 2 for share groups (v6); one that nobody coordinates on this broker is INVALID_REQUEST.
+Needs Describe on the group or the transactional id. From v4 on, a request has several keys, each with its own result;
+before, it has one key and a top-level error. Key types are 0 for groups, 1 for transactions (v1) and 2 for share groups
+(v6). A key type without a coordinator on this broker is INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
 SHARE: Final = 2
-"""The key type that may be wrong for one key of a request; an unknown other key type is wrong for the whole."""
+"""The share key type: its errors are set per key. Any other unknown key type fails the whole request."""
 
 _BATCHED: Final = 4
 
 
 class FindCoordinatorHandler:
-    """Shows clients the way to their coordinator."""
+    """Handles FindCoordinator requests."""
 
     def __init__(
         self,

@@ -1,20 +1,20 @@
-"""What a broker passes to the controller as it is (R10).
+"""Requests that a broker forwards to the controller unchanged (R10).
 
 CreateTopics (v2-7), DeleteTopics (v1-6), CreatePartitions (v0-3), ElectLeaders (v0-2), AlterPartitionReassignments
 (v0-1), ListPartitionReassignments (v0), CreateAcls and DeleteAcls (v1-3), AlterClientQuotas (v0-1),
 AlterUserScramCredentials (v0), UpdateFeatures (v0-2), UnregisterBroker (v0), DescribeQuorum (v0-2),
 AddRaftVoter (v0-1), RemoveRaftVoter (v0).
 
-All of them change the cluster's metadata or ask what only the controller knows. The broker decodes them, to turn away
-what cannot be decoded, and authorizes nothing: the Envelope says who the client is, and the controller decides. Which
-versions there are is what both nodes speak (see :mod:`barnabas.broker.broker_api_versions`).
+All of them change the cluster's metadata or read state that only the controller has. The broker decodes them, to reject
+malformed requests, but authorizes nothing: the Envelope contains the client's principal, and the controller decides.
+The served versions are those that both nodes support (see :mod:`barnabas.broker.broker_api_versions`).
 
-Throttling happens once, here: the controller says how long the client should wait for its mutations, and this broker
-mutes the client for that long, or longer if the client's request quota asks for it.
+Throttling happens once, here: the controller returns the throttle time for the client's mutations, and this broker
+mutes the client for that time, or longer if the client's request quota requires it.
 
-AlterConfigs and IncrementalAlterConfigs are forwarded, too, but not as they are: what concerns this broker itself is
-checked, or done, here. The APIs of delegation tokens would belong to this list; the controller does not serve them, so
-neither does a broker.
+AlterConfigs and IncrementalAlterConfigs are also forwarded, but not unchanged: the parts that concern this broker are
+checked or applied here. The delegation token APIs would belong to this list, but the controller does not serve them, so
+a broker does not either.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BARE_FORWARDED: Final = (
 
 
 class ForwardedHandler:
-    """Passes requests on, and the answers back."""
+    """Forwards requests to the controller and returns its responses."""
 
     def __init__(self, helper: RequestHandlerHelper, forwarding: ForwardingManager) -> None:
         self._helper = helper
@@ -60,9 +60,9 @@ class ForwardedHandler:
         self._forwarding.forward_request(request, lambda response: self.answer(request, response))
 
     def answer(self, request: Request, response: Response | None) -> None:
-        """Ends a forwarded request; also for handlers that forward what is left of a request."""
+        """Ends a forwarded request; also for handlers that forward a part of a request."""
         if response is None:
-            # The controller does not speak the version that this broker has advertised: the client has to ask again.
+            # The controller does not support the version that this broker has advertised: the client must reconnect.
             self._helper.channel.close_connection(request)
         else:
             self._helper.send_forwarded_response(request, response)

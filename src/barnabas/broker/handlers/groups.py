@@ -1,16 +1,16 @@
-"""The groups themselves: who is in them, and what is in them.
+"""The APIs for group membership and group administration.
 
-Classic groups: JoinGroup (v0-9), SyncGroup (v0-5), Heartbeat (v0-4) and LeaveGroup (v0-5) take Read on the group.
-JoinGroup and SyncGroup are answered when the group is ready, which may be minutes later. In v0 JoinGroup has one
-timeout for both purposes; LeaveGroup has one member before v3, whose error is the whole answer's.
+Classic groups: JoinGroup (v0-9), SyncGroup (v0-5), Heartbeat (v0-4) and LeaveGroup (v0-5) need Read on the group. The
+responses to JoinGroup and SyncGroup are sent when the group is ready, which may be minutes later. JoinGroup v0 has one
+timeout for session and rebalance. LeaveGroup has one member before v3, whose error is the top-level error.
 
-Consumer groups (KIP-848): ConsumerGroupHeartbeat (v0-1) takes Read on the group, and Describe on the topics it names;
-of those that match a pattern, the ones that the client may not describe are left out without a word.
+Consumer groups (KIP-848): ConsumerGroupHeartbeat (v0-1) needs Read on the group, and Describe on the topics it names.
+Topics that match a pattern but that the client may not describe are left out without an error.
 
-DescribeGroups (v0-6) and ConsumerGroupDescribe (v0-1) take Describe on each group; a consumer group is shown without
-its members if the client may not describe all of its topics. Before v6 of DescribeGroups, a group that is not there is
-a dead one. ListGroups (v0-5) shows all groups of this broker to whom may describe the cluster, and to others the groups
-that they may describe. DeleteGroups (v0-3) takes Delete on each.
+DescribeGroups (v0-6) and ConsumerGroupDescribe (v0-1) need Describe on each group. A consumer group is shown without
+its members if the client may not describe all its topics. Before v6 of DescribeGroups, an unknown group is shown as
+dead. ListGroups (v0-5) shows all groups of this broker to clients that may describe the cluster, and to others the
+groups that they may describe. DeleteGroups (v0-3) needs Delete on each group.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ from barnabas.server.request_local import RequestLocal
 T = TypeVar("T")
 
 _NULLABLE_PROTOCOL_SINCE: Final = 7
-"""Of JoinGroup: before, a protocol that there is not is an empty string."""
+"""The first version of JoinGroup with a null protocol; before, a missing protocol is an empty string."""
 _PROTOCOL_NAMED_SINCE: Final = 5
-"""A SyncGroup says which protocol it takes the group to have (KIP-559)."""
+"""The first version of SyncGroup that contains the expected protocol of the group (KIP-559)."""
 _SEVERAL_LEAVE_SINCE: Final = 3
 _NOT_FOUND_SINCE: Final = 6
 
 
 class GroupsHandler:
-    """Hands requests on to the group coordinator."""
+    """Passes requests to the group coordinator."""
 
     def __init__(self, helper: RequestHandlerHelper, auth: AuthHelper, groups: GroupCoordinatorService) -> None:
         self._helper = helper
@@ -84,7 +84,7 @@ class GroupsHandler:
 
         def make(response: JoinGroupResponse) -> JoinGroupResponse:
             if request.api_version >= _NULLABLE_PROTOCOL_SINCE:
-                # Also for a protocol whose name is empty: Kafka tells clients of these versions null.
+                # An empty name becomes null, too, as in Kafka.
                 response.protocol_name = response.protocol_name or None
             elif response.protocol_name is None:
                 response.protocol_name = ""
@@ -187,7 +187,7 @@ class GroupsHandler:
         return self._answer(request, self._groups.consumer_group_describe(allowed), make)
 
     def _hide(self, request: Request, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
-        """Members give away the names of topics."""
+        """Hides the members if the client may not describe all their topics: members reveal topic names."""
         names = {
             topic.topic_name
             for member in group.members
@@ -233,7 +233,7 @@ class GroupsHandler:
     def delete_groups(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, DeleteGroupsRequest)
-        # A group that is listed twice is deleted once, and has one answer.
+        # A group that is listed twice is deleted once and has one result.
         names = list(dict.fromkeys(body.groups_names))
         allowed, denied = self._by_permission(request, AclOperation.DELETE, names)
         refused = [
@@ -274,7 +274,7 @@ def answer_when_done(
     future: Future[T],
     make: Callable[[T], Response] | None = None,
 ) -> Future[Any]:
-    """Answers with what a future has, when it has it. The returned future fails if that could not be done."""
+    """Sends a future's result as the response. The returned future fails if that fails."""
     done: Future[None] = Future()
 
     def on_done(finished: Future[T]) -> None:
@@ -298,7 +298,7 @@ def answer_when_done(
 
 
 def member_context(request: Request) -> MemberContext:
-    """Who sends a request, as groups want to know it."""
+    """Returns the sender of a request in the form that groups need."""
     context = request.request_context
     return MemberContext(request.client_id or "", f"/{context.client_address}", request.api_version, context)
 

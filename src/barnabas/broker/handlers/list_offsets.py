@@ -1,16 +1,16 @@
-"""ListOffsets (v1-11): the offset for a point in time, or for one of the ends of a log.
+"""ListOffsets (v1-11): finds the offset for a timestamp, or for the start or end of a log.
 
-Needs Describe on the topic. What a negative timestamp stands for depends on the version, as each of them came with one;
-one that the version does not know is UNSUPPORTED_VERSION for its partition. A partition that is asked about twice is
-INVALID_REQUEST: there is one answer for each, and the client could not tell which it is.
+Needs Describe on the topic. Each special negative timestamp was introduced with some version; a timestamp that is
+unknown in the request's version is UNSUPPORTED_VERSION for its partition. A partition that is listed twice is
+INVALID_REQUEST: it has one response, and the client could not tell which entry it belongs to.
 
-Who asks decides how far one sees: a consumer (``replica_id`` -1) up to the high watermark, or the last stable offset if
-it reads committed records only; a follower, or a tool (-2), up to the end of the log. Only a tool is answered by a
-broker that is not the leader.
+The visible end of the log depends on the client. A consumer (``replica_id`` -1) sees up to the high watermark, or up to
+the last stable offset if it reads only committed records. A follower or a tool (-2) sees up to the log end offset. A
+broker that is not the leader responds only to a tool.
 
-OFFSET_NOT_AVAILABLE, of a leader that does not know its high watermark yet, is LEADER_NOT_AVAILABLE before v5: both
-mean "ask again", and the former was not known then. ``timeout_ms`` (v10) bounds a search in tiered storage. Nothing
-here ever waits, so it is always kept.
+OFFSET_NOT_AVAILABLE, from a leader that does not know its high watermark yet, becomes LEADER_NOT_AVAILABLE before v5:
+both mean "retry", and older clients do not know the former. ``timeout_ms`` (v10) bounds a search in tiered storage.
+Nothing here waits, so the timeout is always met.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from barnabas.server.request_local import RequestLocal
 logger = LimitedLogger(logging.getLogger(__name__))
 
 SINCE_VERSION: Final = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
-"""The negative timestamps, and the version that each came with."""
+"""The special negative timestamps, with the version that introduced each."""
 
 _LEADER_EPOCH: Final = 4
 _OFFSET_NOT_AVAILABLE: Final = 5
@@ -47,7 +47,7 @@ _UNKNOWN_EPOCH: Final = -1
 
 
 class OffsetFinder(Protocol):
-    """What ListOffsets needs of the replica manager."""
+    """The part of the replica manager that ListOffsets uses."""
 
     def fetch_offset(
         self,
@@ -60,7 +60,7 @@ class OffsetFinder(Protocol):
 
 
 class ListOffsetsHandler:
-    """Finds offsets."""
+    """Handles ListOffsets requests."""
 
     def __init__(self, helper: RequestHandlerHelper, auth: AuthHelper, replicas: OffsetFinder) -> None:
         self._helper = helper
@@ -127,7 +127,7 @@ class ListOffsetsHandler:
                 code = Errors.LEADER_NOT_AVAILABLE
             return _failed(asked, code)
         except Exception as error:
-            # The other partitions are none the worse for it.
+            # The other partitions are not affected.
             logger.exception("Finding offset %d of %s-%d failed", asked.timestamp, topic, asked.partition_index)
             return _failed(asked, Errors.for_exception(error))
         return ListOffsetsPartitionResponse(
@@ -139,7 +139,7 @@ class ListOffsetsHandler:
 
 
 def _isolation(body: ListOffsetsRequest) -> IsolationLevel | None:
-    """How far a consumer may see; everybody else sees everything."""
+    """Returns the isolation level of a consumer; None for followers and tools, which see the whole log."""
     try:
         isolation = IsolationLevel(body.isolation_level)
     except ValueError:

@@ -1,7 +1,7 @@
-"""DescribeLogDirs (v1-5) and AlterReplicaLogDirs (v1-2): what is on the disks of this broker, and moving it around.
+"""DescribeLogDirs (v1-5) and AlterReplicaLogDirs (v1-2): describe this broker's log directories, and move replicas.
 
-Both are about this broker alone and are not forwarded. The first needs Describe on the cluster, the second Alter. Who
-may not describe gets CLUSTER_AUTHORIZATION_FAILED, and before v3, where there was no place for that, an empty list.
+Both concern only this broker and are not forwarded. The first needs Describe on the cluster, the second Alter. A client
+without Describe gets CLUSTER_AUTHORIZATION_FAILED, or an empty list before v3, which has no top-level error code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class ReplicaDirectories(Protocol):
-    """What these two need of the replica manager."""
+    """The part of the replica manager that these APIs use."""
 
     def describe_log_dirs(self, partitions: Collection[TopicPartition] | None) -> list[DescribeLogDirsResult]: ...
 
@@ -38,7 +38,7 @@ class ReplicaDirectories(Protocol):
 
 
 class LogDirsHandler:
-    """Answers for the disks."""
+    """Handles DescribeLogDirs and AlterReplicaLogDirs requests."""
 
     def __init__(self, helper: RequestHandlerHelper, auth: AuthHelper, replicas: ReplicaDirectories) -> None:
         self._helper = helper

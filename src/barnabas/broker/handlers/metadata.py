@@ -1,12 +1,12 @@
-"""Metadata (v0-13) and DescribeTopicPartitions (v0): what topics there are, and who leads their partitions (R08).
+"""Metadata (v0-13) and DescribeTopicPartitions (v0): list topics and the leaders of their partitions (R08).
 
-Both answer from the metadata cache and touch neither a log nor the controller, with one exception: a Metadata request
-for a topic that does not exist may have it created, if the broker (``auto.create.topics.enable``), the client
-(``allow_auto_topic_creation``) and the authorizer agree. The creation goes to the controller; the answer does not
-wait for it but says UNKNOWN_TOPIC_OR_PARTITION, and the client asks again.
+Both read the metadata cache and use neither a log nor the controller, with one exception: a Metadata request for an
+unknown topic may create it, if the broker (``auto.create.topics.enable``), the client (``allow_auto_topic_creation``)
+and the authorizer allow it. The creation goes to the controller. The response does not wait for it but has
+UNKNOWN_TOPIC_OR_PARTITION, and the client retries.
 
-What a client may not Describe does not exist for it: left out if it asked for all topics, TOPIC_AUTHORIZATION_FAILED
-if it asked by name, without a look at whether there is such a topic.
+A topic that the client may not Describe is left out if the client asked for all topics. If the client asked by name, it
+is TOPIC_AUTHORIZATION_FAILED, whether the topic exists or not.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from barnabas.server.request_local import RequestLocal
 
 _INLINE_TOPICS: Final = 256
 _INLINE_PARTITIONS: Final = 1024
-"""About how many topics and partitions a network thread responds itself."""
+"""About how many topics and partitions a network thread describes inline."""
 
 
 class TopicCreator(Protocol):
-    """Has topics created that clients ask about."""
+    """Creates topics that clients request."""
 
     def create_topics(self, names: Iterable[str], request: Request) -> Sequence[MetadataResponseTopic]:
-        """Starts the creation of topics for a client; returns what to answer about each of them now."""
+        """Starts the creation of topics for a client; returns the current response for each of them."""
         ...
 
 
@@ -48,7 +48,7 @@ def _itself(name: str) -> str:
 
 
 class MetadataHandler:
-    """Tells clients about topics."""
+    """Handles Metadata and DescribeTopicPartitions requests."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class MetadataHandler:
         topic_creator: TopicCreator | None,
         max_request_partition_size_limit: int = 2000,
     ) -> None:
-        """Without a topic creator nothing is created: ``auto.create.topics.enable`` is off."""
+        """Without a topic creator no topics are created: ``auto.create.topics.enable`` is off."""
         self._helper = helper
         self._auth = auth
         self._cache = cache
@@ -95,7 +95,7 @@ class MetadataHandler:
         self._helper.send_response_maybe_throttle(request, lambda throttle_ms: _throttled(response, throttle_ms))
 
     def _is_large(self, names: Sequence[str]) -> bool:
-        """Whether a response about these topics is more than a network thread should make."""
+        """Returns whether a response about these topics is too large for a network thread."""
         if len(names) > _INLINE_TOPICS:
             return True
         topics = self._cache.image.topics.by_name
@@ -109,7 +109,7 @@ class MetadataHandler:
     def _describable(
         self, request: Request, names: Sequence[str], *, hide: bool, by_id: bool
     ) -> tuple[list[str], list[MetadataResponseTopic]]:
-        """The topics that the client may know of, and the answers for the others."""
+        """Returns the topics that the client may describe, and the responses for the others."""
         allowed, denied = self._auth.partition_by_authorized(
             request.request_context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, _itself, log_if_denied=not hide
         )
@@ -117,7 +117,7 @@ class MetadataHandler:
             return allowed, []
         error = Errors.TOPIC_AUTHORIZATION_FAILED
         if by_id:
-            # The client has the id already, so that gives nothing away; the name would.
+            # The client already knows the id; the name would reveal something.
             return allowed, [
                 MetadataResponseTopic(error_code=error, name=None, topic_id=self._cache.topic_id(name))
                 for name in denied
@@ -127,9 +127,9 @@ class MetadataHandler:
     def _answer_missing(
         self, request: Request, body: MetadataRequest, missing: Sequence[str], all_topics: bool
     ) -> list[MetadataResponseTopic]:
-        """What to say about topics that do not exist, and maybe have them created."""
+        """Returns the responses for topics that do not exist, and may start their creation."""
         if all_topics:
-            return []  # gone since the names were taken
+            return []  # deleted since the names were read
         creator = self._topic_creator
         if creator is None or not body.allow_auto_topic_creation:
             return [missing_topic(name) for name in missing]
@@ -177,7 +177,7 @@ class MetadataHandler:
         body = request.body
         assert isinstance(body, DescribeTopicPartitionsRequest)
         context = request.request_context
-        # A client that asks for all topics does not name those it may not see, so there is nothing to complain about.
+        # A client that asks for all topics names none that it may not see, so denials are not logged.
         log_if_denied = bool(body.topics)
 
         def may_describe(name: str) -> bool:

@@ -1,10 +1,10 @@
-"""OffsetForLeaderEpoch (v2-4): where the records of a leader epoch end.
+"""OffsetForLeaderEpoch (v2-4): returns the end offset of a leader epoch.
 
-At first only brokers asked, so ClusterAction on the cluster is enough; consumers, who find out with it whether records
-that they have read were lost in a change of leader (KIP-320), need Describe on the topic. That a client has not the
-former is no reason for a line in the audit log.
+It was first used by brokers only, so ClusterAction on the cluster is enough. Consumers use it to detect that records
+they have read were lost in a leader change (KIP-320), and need Describe on the topic. A missing ClusterAction is not
+written to the audit log.
 
-``replica_id`` (v3) makes no difference to the answer: only the leader has it, for a follower as for a consumer.
+``replica_id`` (v3) makes no difference: followers and consumers both get the response only from the leader.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNKNOWN_EPOCH: Final = -1
 
 
 class EpochFinder(Protocol):
-    """What OffsetForLeaderEpoch needs of the replica manager."""
+    """The part of the replica manager that OffsetForLeaderEpoch uses."""
 
     def last_offset_for_leader_epoch(
         self, partition: TopicPartition, current_leader_epoch: int | None, leader_epoch: int
@@ -40,7 +40,7 @@ class EpochFinder(Protocol):
 
 
 class OffsetForLeaderEpochHandler:
-    """Lets readers compare their logs with ours."""
+    """Handles OffsetForLeaderEpoch requests."""
 
     def __init__(self, helper: RequestHandlerHelper, auth: AuthHelper, replicas: EpochFinder) -> None:
         self._helper = helper

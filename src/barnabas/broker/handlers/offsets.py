@@ -1,17 +1,17 @@
-"""The offsets that groups commit.
+"""The committed offsets of groups.
 
-OffsetCommit (v2-10) takes Read on the group and on each topic; a topic or a partition that is not there is
-UNKNOWN_TOPIC_OR_PARTITION, and nothing is committed for it. From v10 on topics come as ids, and one that is not known
-is UNKNOWN_TOPIC_ID. TxnOffsetCommit (v0-6) does the same within a transaction, and takes Write on the transactional id
-as well; it has ids from v6 on. A client of v0-v3 is given OFFSET_METADATA_TOO_LARGE and the like as they are, but
-COORDINATOR_LOAD_IN_PROGRESS it does not know before v2.
+OffsetCommit (v2-10) needs Read on the group and on each topic. An unknown topic or partition is
+UNKNOWN_TOPIC_OR_PARTITION, and nothing is committed for it. From v10 on, topics are identified by id, and an unknown id
+is UNKNOWN_TOPIC_ID. TxnOffsetCommit (v0-6) does the same within a transaction, and also needs Write on the
+transactional id; it has ids from v6 on. Clients of v0-v3 get OFFSET_METADATA_TOO_LARGE and similar errors unchanged;
+before v2 they do not know COORDINATOR_LOAD_IN_PROGRESS and get COORDINATOR_NOT_AVAILABLE.
 
-OffsetFetch (v1-10) takes Describe on the group and on each topic. Asked for particular topics, it says which of them
-the client may not describe; asked for all, it leaves those out. Up to v7 one group is asked for, with a code for the
-whole answer from v2 on; before, an error of the group is one of each partition. From v8 on there are several groups.
-From v10 on topics are ids.
+OffsetFetch (v1-10) needs Describe on the group and on each topic. If the request names topics, the response has an
+error for those that the client may not describe; if it asks for all, they are left out. Up to v7 a request has one
+group, with a top-level error code from v2 on; before, an error of the group is set on each partition. From v8 on, a
+request has several groups. From v10 on, topics are identified by id.
 
-OffsetDelete (v0) takes Delete on the group and Read on each topic.
+OffsetDelete (v0) needs Delete on the group and Read on each topic.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _TXN_LOAD_IN_PROGRESS_SINCE: Final = 2
 
 
 class OffsetsHandler:
-    """Hands commits and fetches on to the group coordinator, without what the client may not see."""
+    """Passes commits and fetches to the group coordinator, without the topics that the client may not access."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class OffsetsHandler:
     def _sort_topics(
         self, request: Request, topics: Sequence[T], *, by_id: bool
     ) -> tuple[list[tuple[T, Errors]], list[T]]:
-        """What cannot be committed, with the reason, and what can: each a copy, with the topic's name."""
+        """Returns the refused topics with their errors, and the accepted ones; both are copies with topic names."""
         refused: list[tuple[T, Errors]] = []
         known: list[Any] = []
         for topic in topics:
@@ -263,8 +263,8 @@ class OffsetsHandler:
         return allowed
 
     def _hide(self, request: Request, answer: OffsetFetchResponseGroup, by_id: bool) -> OffsetFetchResponseGroup:
-        """Of all topics that there are offsets for, those that the client may know of. One that has no id any more
-        cannot be named to a client that speaks of ids."""
+        """Removes the topics that the client may not describe. With ids, a topic that no longer has an id is removed,
+        too."""
         if by_id:
             for topic in answer.topics:
                 topic.topic_id = self._cache.topic_id(topic.name)
@@ -346,7 +346,7 @@ class OffsetsHandler:
                 response.topics = _merge(refusals, response.topics)
             return response
 
-        # Also without any topic left: whether there is such a group is to be said.
+        # Called even if no topic is left: the response must say whether the group exists.
         return self._answer(request, self._groups.delete_offsets(body), make)
 
     # -- the rest
@@ -367,7 +367,7 @@ def _name_of(topic: Any) -> str:
 
 
 def _copy_of(topic: Any, partitions: list[Any]) -> Any:
-    """A topic of a request with some of its partitions."""
+    """Returns a copy of a request's topic with some of its partitions."""
     if isinstance(topic, OffsetDeleteRequestTopic):
         return OffsetDeleteRequestTopic(name=topic.name, partitions=partitions)
     if isinstance(topic, TxnOffsetCommitRequestTopic):
@@ -376,7 +376,7 @@ def _copy_of(topic: Any, partitions: list[Any]) -> Any:
 
 
 def _merge(refusals: list[T], answers: list[T]) -> list[T]:
-    """One entry for each topic, also where some of its partitions were refused."""
+    """Merges refusals and results into one entry per topic, even if only some of its partitions were refused."""
     if not refusals:
         return answers
     merged: dict[Any, Any] = {}

@@ -1,22 +1,22 @@
 """Produce: appends to partitions that this broker leads.
 
-A request goes through these steps. The first three decide which of its partitions get as far as the log:
+A request goes through these steps. The first three decide which of its partitions reach the log:
 
-1. **Buckets.** A partition is unknown (UNKNOWN_TOPIC_ID for an id that no topic has, UNKNOWN_TOPIC_OR_PARTITION),
-   invalid, or goes on. Each partition needs exactly **one batch, of format v2**: anything else is INVALID_RECORD, zstd
-   before v7 is UNSUPPORTED_COMPRESSION_TYPE. Only the leading fields are read here; the log checks the batch itself.
-   A batch whose length or format cannot be read is CORRUPT_MESSAGE, for the whole request.
+1. **Buckets.** A partition is unknown (UNKNOWN_TOPIC_ID for an unknown id, UNKNOWN_TOPIC_OR_PARTITION), invalid or
+   accepted. Each partition needs exactly **one batch, of format v2**: anything else is INVALID_RECORD, zstd before v7
+   is UNSUPPORTED_COMPRESSION_TYPE. Only the leading fields are read here; the log checks the batch itself. A batch
+   whose length or format cannot be read is CORRUPT_MESSAGE, for the whole request.
 2. **Transactional records** need Write on the transactional id that the request names. Without it the whole request
    fails with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
-3. **Authorization.** Topics need Write. All topics are one question to the authorizer.
+3. **Authorization.** Topics need Write. The authorizer is called once for all topics.
 4. **Verification** of records that are part of a transaction: see
    :mod:`~barnabas.broker.handlers.transactional_produce`. All others skip it.
-5. **Append.** The replica manager calls back when as many replicas have the records as ``acks`` asks for: at once for 0
-   and 1, perhaps much later for -1. If a log directory is slow, it appends later, on another thread
+5. **Append.** The replica manager calls back when enough replicas for ``acks`` have the records: at once for 0 and 1,
+   perhaps much later for -1. If a log directory is slow, it appends later, on another thread
    (:mod:`barnabas.log.log_dir_pace`), and keeps the buffer until then.
-6. **Response**, with the larger of two throttle times: bytes and request time. With acks=0 there is none. The
-   connection then reads on, or is closed if anything went wrong, because nothing else tells the client. Its request
-   time is not charged, as no response carries a throttle time.
+6. **Response**, with the larger of two throttle times: bytes and request time. With acks=0 there is no response. The
+   connection then stays open, or is closed after an error, because nothing else would tell the client. The request
+   time is not charged, because no response carries a throttle time.
 
 If a request lists a partition twice, the second batch counts, and the partition gets one response, as in Kafka.
 """
@@ -78,10 +78,10 @@ from barnabas.server.throttling import Throttler
 logger = LimitedLogger(logging.getLogger(__name__))
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""Clients with this id may write to internal topics: tools that repair them."""
+"""Clients with this id, such as repair tools, may write to internal topics."""
 
 _new_tuple = tuple.__new__
-"""Makes a named tuple in one call; its class would add a call in Python."""
+"""Creates a named tuple in one call; calling its class would add a Python call."""
 
 _TOPIC_IDS: Final = 13
 _LEADER_HINTS: Final = 10
@@ -89,11 +89,11 @@ _ZSTD: Final = 7
 _NO_ACKS: Final = 0
 
 _INLINE_BYTES: Final = 1 << 20
-"""How much the records of a request may decompress to if a network thread is to append them."""
+"""The largest decompressed size of the records that a network thread appends inline."""
 _INLINE_ENTRIES: Final = 160
-"""How many topics and partitions a request may have if a network thread is to decode and append it."""
+"""The most topics and partitions of a request that a network thread decodes and appends inline."""
 MAX_DECOMPRESSED_BYTES: Final = 4 * MAX_BATCH_BYTES
-"""How much the records of one request may decompress to. Each byte costs the broker a check, and the sender nothing."""
+"""The largest decompressed size of one request's records. The broker checks each byte; the sender pays nothing."""
 
 _LEADING_FIELDS: Final = struct.Struct(">8xi4xb4xh")
 """Length, magic and attributes of a batch."""
@@ -105,7 +105,7 @@ _unpack_leading_fields = _LEADING_FIELDS.unpack_from
 
 
 class RecordAppender(Protocol):
-    """What produce needs of the replica manager."""
+    """The part of the replica manager that Produce uses."""
 
     def append_records(
         self,
@@ -120,7 +120,7 @@ class RecordAppender(Protocol):
 
 
 class ProduceHandler:
-    """Takes in what producers send."""
+    """Handles Produce requests."""
 
     def __init__(
         self,
@@ -131,9 +131,9 @@ class ProduceHandler:
         clock: Clock,
         transactions: Callable[[], TransactionalAppends] | None = None,
     ) -> None:
-        """Without `transactions`, transactional records are appended as they come, if the log lets them pass.
+        """Without `transactions`, transactional records are appended without verification, if the log accepts them.
 
-        It is asked for with the first of them: the coordinator of transactions is behind it, and may not be there yet.
+        It is called for the first such records: it needs the transaction coordinator, which may not exist yet.
         """
         self._helper = helper
         self._auth = auth
@@ -167,7 +167,7 @@ class ProduceHandler:
         if self._auth.authorizer is not None:
             self._refuse_denied_topics(request, entries, refused)
         acks = body.acks
-        # What this refers to lives as long as the request waits for other replicas: no records may be among it.
+        # This keeps its arguments alive while the request waits for other replicas: they must not include records.
         respond = partial(self._respond, request, acks, refused)
         if not entries:
             respond({})
@@ -194,14 +194,14 @@ class ProduceHandler:
                 internal_topics_allowed=internal_topics_allowed,
                 holder=request,
             )
-        # The records are in the log, or are kept by whoever appends them later. A request that waits for other replicas
-        # would keep its whole buffer in memory otherwise.
+        # The records are in the log, or a delayed append keeps them. Otherwise a request that waits for other replicas
+        # would keep its whole buffer in memory.
         for topic in body.topic_data:
             for partition in topic.partition_data:
                 partition.records = None
 
     def _wait_for_quota(self, request: Request) -> bool:
-        """Whether the first request of a connection waits, because its quota entity is throttled."""
+        """Delays the first request of a connection whose quota entity is throttled; returns whether it did."""
         request.context.has_produced = True
         helper = self._helper
         quota = helper.quotas.produce
@@ -226,9 +226,9 @@ class ProduceHandler:
 
     @staticmethod
     def _is_too_much(entries: Mapping[TopicIdPartition, Buffer], local: RequestLocal, respond: ProduceCallback) -> bool:
-        """Whether the batches decompress to more than this thread may append, or than one request may have.
+        """Returns whether the batches decompress to more than this thread or one request may append.
 
-        In the first case the request is handed over, in the second it is refused.
+        In the first case the request is handed over to the bulk lane, in the second it is refused.
         """
         bound = 0
         known = True
@@ -251,7 +251,7 @@ class ProduceHandler:
             return True
         return False
 
-    # Which partitions get as far as the log
+    # Sorting the partitions
 
     def _authorize_transactional_id(self, request: Request, body: ProduceRequest) -> str:
         transactional_id = body.transactional_id
@@ -319,10 +319,10 @@ class ProduceHandler:
         entries: dict[TopicIdPartition, Buffer],
         refused: dict[TopicIdPartition, ProduceResult],
     ) -> None:
-        """Refuses the topics that the client may not write to, with one question to the authorizer.
+        """Refuses the topics that the client may not write to, with one call of the authorizer.
 
-        A denied client must not learn which topics and partitions exist. Only an id without a topic has no name to ask
-        for.
+        A denied client must not learn which topics and partitions exist. An unknown topic id is not authorized: it has
+        no name.
         """
         named = [partition for partition in (*entries, *refused) if partition.topic or request.api_version < _TOPIC_IDS]
         names = [partition.topic or "" for partition in named]
@@ -343,7 +343,7 @@ class ProduceHandler:
         refused: dict[TopicIdPartition, ProduceResult],
         results: dict[TopicIdPartition, ProduceResult],
     ) -> None:
-        """Sends the response, given the results of the appends. Any thread may call it, and no error may escape."""
+        """Sends the response with the results of the appends. Any thread may call it, and no error may escape."""
         helper = self._helper
         try:
             if refused:
@@ -437,11 +437,11 @@ class ProduceHandler:
                 endpoints[leader_id] = NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
 
 
-# Batches, as far as a broker has to read them to find out where they belong
+# Parsing the leading fields of batches
 
 
 def first_batch(records: Buffer | None) -> tuple[int, int, int]:
-    """The size, magic and attributes of the first batch; all are 0 if there is no whole batch.
+    """Returns the size, magic and attributes of the first batch; all are 0 if there is no complete batch.
 
     `CorruptRecordError` if the records do not begin with a batch. The attributes of older formats are 0.
     """
@@ -459,9 +459,9 @@ def first_batch(records: Buffer | None) -> tuple[int, int, int]:
 
 
 def batch_size(records: Buffer, start: int = 0) -> int:
-    """The size of the batch, of any format, at `start`; 0 if there is no whole one.
+    """Returns the size of the batch, of any format, at `start`; 0 if it is incomplete.
 
-    `CorruptRecordError` if that is not the beginning of a batch.
+    `CorruptRecordError` if no batch begins there.
     """
     remaining = len(records) - start
     if remaining < LOG_OVERHEAD:
@@ -478,7 +478,7 @@ def batch_size(records: Buffer, start: int = 0) -> int:
 
 
 def the_one_batch(records: Buffer | None, version: int) -> Buffer:
-    """The batch that the records of a partition must consist of; raises what is wrong with them otherwise.
+    """Returns the single batch of a partition's records; raises an error if the records are invalid.
 
     An incomplete batch after it is cut off.
     """

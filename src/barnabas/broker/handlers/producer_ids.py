@@ -1,19 +1,19 @@
-"""InitProducerId (v0-5, v6 unstable): gives producers their identity, a producer id and an epoch.
+"""InitProducerId (v0-5, v6 unstable): assigns a producer id and an epoch to a producer.
 
-**Without a transactional id** any broker gives a new id and epoch 0 to whoever may write to any topic, or has
-IdempotentWrite on the cluster. There is nothing to continue and nobody to fence: what a producer says of its old id and
-epoch (v3 and later, both or neither) is checked for form and makes no difference, nor does ``transaction_timeout_ms``.
-If all ids at hand are used up, the answer waits for the next block instead of sending the producer into a back-off;
-only when that takes too long is it COORDINATOR_LOAD_IN_PROGRESS.
+**Without a transactional id**, any broker assigns a new id and epoch 0 to a client that may write to any topic or has
+IdempotentWrite on the cluster. There is no state to continue and no producer to fence: the old id and epoch in the
+request (v3 and later, both or neither) are validated but otherwise ignored, as is ``transaction_timeout_ms``. If the
+broker's block of ids is used up, the response waits for the next block, so that the producer need not back off. If that
+takes too long, the response is COORDINATOR_LOAD_IN_PROGRESS.
 
-**With a transactional id** it takes Write on that id, and is the business of its coordinator: the id stays, the epoch
-is raised, and whoever had it before is fenced. PRODUCER_FENCED is INVALID_PRODUCER_EPOCH before v4.
+**With a transactional id**, the client needs Write on that id. Its coordinator keeps the producer id, increments the
+epoch and fences the previous producer. PRODUCER_FENCED is INVALID_PRODUCER_EPOCH before v4.
 
-**v6** (KIP-939) takes part in transactions that another system decides about: ``enable_2_pc`` needs TwoPhaseCommit on
-the id and ``transaction.two.phase.commit.enable``, and the transaction then has no timeout. ``keep_prepared_txn``
-leaves an open transaction as it is, and the answer tells the identity of that beside the producer's own; before
-transaction version 2 it is UNSUPPORTED_VERSION. (Kafka 4.3 has the field and answers UNSUPPORTED_VERSION always; this
-goes by the KIP.)
+**v6** (KIP-939) supports transactions that an external system commits: ``enable_2_pc`` needs TwoPhaseCommit on the id
+and ``transaction.two.phase.commit.enable``, and the transaction then has no timeout. ``keep_prepared_txn`` keeps an
+open transaction, and the response has its producer id and epoch in addition to the producer's own; before transaction
+version 2 it is UNSUPPORTED_VERSION. (Kafka 4.3 has the field but always returns UNSUPPORTED_VERSION; this follows the
+KIP.)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PRODUCER_FENCED_KNOWN: Final = 4
 
 
 class ProducerIdsHandler:
-    """Gives producers their identity."""
+    """Handles InitProducerId requests."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ProducerIdsHandler:
         request_timeout_ms: int = 30_000,
         transactions: TransactionCoordinator | None = None,
     ) -> None:
-        """Without `transactions`, nobody on this broker coordinates them."""
+        """Without `transactions`, this broker has no transaction coordinator."""
         self._helper = helper
         self._auth = auth
         self._producer_ids = producer_ids

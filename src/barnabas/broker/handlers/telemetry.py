@@ -1,10 +1,9 @@
 """GetTelemetrySubscriptions (v0) and PushTelemetry (v0): the metrics of clients (KIP-714).
 
-Both are for any client, without a permission of their own, and any broker serves them. All that is decided is decided
-by the `ClientMetricsManager`; what goes wrong unexpectedly is INVALID_REQUEST, upon which a client stops pushing,
-rather than an error that it would try to get over.
+Both are open to every client without permissions, and every broker serves them. The `ClientMetricsManager` makes all
+decisions. An unexpected error is INVALID_REQUEST, because a client then stops pushing instead of retrying.
 
-They are advertised only where somebody takes the metrics. Here that is always the case, as they go to a topic.
+They are advertised only if the metrics have a receiver. That is always the case here, because they go to a topic.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ R = TypeVar("R", GetTelemetrySubscriptionsResponse, PushTelemetryResponse)
 
 
 class TelemetryHandler:
-    """Asks clients for metrics, and takes them."""
+    """Handles GetTelemetrySubscriptions and PushTelemetry requests."""
 
     def __init__(self, helper: RequestHandlerHelper, manager: ClientMetricsManager) -> None:
         self._helper = helper

@@ -1,13 +1,12 @@
-"""Appends of records that are part of a transaction: they are verified first (KIP-890).
+"""Verifies transactional records with the coordinator before they are appended (KIP-890).
 
-A transactional batch that comes after its transaction has ended would open another one, which nobody ever ends. So
-before the first batch of a transaction is appended to a partition, its coordinator is asked; from the second on the log
-knows the transaction. With Produce v12 the broker adds the partition to the transaction in the same step.
+A transactional batch that arrives after its transaction has ended would open a new transaction that never ends. So
+before the first batch of a transaction is appended to a partition, the coordinator verifies it; from the second batch
+on, the log knows the transaction. With Produce v12 the broker adds the partition to the transaction in the same step.
 
-CONCURRENT_TRANSACTIONS means that the markers of the producer's last transaction are not written yet. It is over in a
-moment, so the question is repeated for up to ``add.partitions.to.txn.retry.backoff.max.ms`` rather than have the client
-do so, if it is one that can count on it (v12). Other errors of the coordinator that pass are NOT_ENOUGH_REPLICAS for
-the client, after which even old ones try again.
+CONCURRENT_TRANSACTIONS means that the markers of the producer's last transaction are not written yet. That is brief, so
+for clients that support it (v12) the broker itself retries for up to ``add.partitions.to.txn.retry.backoff.max.ms``.
+Other transient errors of the coordinator become NOT_ENOUGH_REPLICAS, which even old clients retry.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _PASSING: Final = frozenset(
 
 
 class TransactionalReplicas(Protocol):
-    """What is needed of the replica manager."""
+    """The part of the replica manager that transactional appends use."""
 
     @property
     def action_queue(self) -> ActionQueue: ...
@@ -78,7 +77,7 @@ class TransactionalReplicas(Protocol):
 
 
 class TransactionVerifier(Protocol):
-    """Who asks the coordinator: `AddPartitionsToTxnManager`."""
+    """Sends verifications to the coordinator: `AddPartitionsToTxnManager`."""
 
     def add_or_verify_transaction(
         self,
@@ -90,7 +89,7 @@ class TransactionVerifier(Protocol):
 
 
 class TransactionalAppends:
-    """Appends the batches of a transactional producer, once they are known to be part of its transaction."""
+    """Appends the batches of a transactional producer after verifying that they belong to its transaction."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class TransactionalAppends:
         retry_backoff_ms: int,
         retry_backoff_max_ms: int,
     ) -> None:
-        """`producer_state` says whether logs insist on verification, which can change at any time."""
+        """`producer_state` says whether logs require verification; this can change at any time."""
         self._replicas = replicas
         self._verifier = verifier
         self._scheduler = scheduler
@@ -123,9 +122,9 @@ class TransactionalAppends:
         *,
         internal_topics_allowed: bool,
     ) -> None:
-        """Like the replica manager's, except that it may return before anything is appended.
+        """Like the replica manager's ``append_records``, but may return before anything is appended.
 
-        Raises `InvalidPidMappingError` if the batches are of several producers.
+        Raises `InvalidPidMappingError` if the batches belong to several producers.
         """
         append = _Append(timeout_ms, required_acks, entries, callback, internal_topics_allowed)
         producer, sequences = _producer_of(entries)
@@ -140,7 +139,7 @@ class TransactionalAppends:
             lane.submit(partial(self._run_aside, start, append))
 
     def _run_aside(self, start: Callable[[], None], append: _Append) -> None:
-        """Does it on a thread where nobody else would see an error."""
+        """Starts the verification on a log directory's thread, where no caller would handle an error."""
         try:
             start()
         except Exception:
@@ -157,7 +156,7 @@ class TransactionalAppends:
         sequences: Mapping[TopicPartition, int],
         append: _Append,
     ) -> None:
-        """Asks for what needs to be asked, and appends. It takes the locks of the logs."""
+        """Verifies the partitions that need it, then appends. Takes the locks of the logs."""
         guards: dict[TopicPartition, VerificationGuard] = {}
         errors: PartitionErrors = {}
         for partition, sequence in sequences.items():
@@ -187,7 +186,8 @@ class TransactionalAppends:
     def _resume(
         self, question: _Question, append: _Append, errors: PartitionErrors, verified: Future[PartitionErrors]
     ) -> None:
-        """Goes on, on the thread of whoever brought the answer, which has no end of a request."""
+        """Continues on the thread that received the coordinator's response. It runs no requests, so it drains the
+        action queue here."""
         try:
             self._verified(question, append, errors, verified)
         except Exception:
@@ -252,7 +252,7 @@ class TransactionalAppends:
 
 
 class _Append:
-    """What is to be appended once it may be."""
+    """The arguments of an append that waits for verification."""
 
     __slots__ = ("callback", "entries", "internal_topics_allowed", "required_acks", "timeout_ms")
 
@@ -275,7 +275,7 @@ class _Append:
 
 
 class _Question:
-    """What the coordinator is asked, perhaps several times."""
+    """A verification request to the coordinator, which may be repeated."""
 
     __slots__ = ("guards", "operation", "producer", "started_ms", "transactional_id")
 
@@ -297,12 +297,12 @@ class _Question:
 def _producer_of(
     entries: Mapping[TopicIdPartition, Buffer],
 ) -> tuple[ProducerIdAndEpoch | None, dict[TopicPartition, int]]:
-    """Whose transactional batches these are, and with which number each partition's begins."""
+    """Returns the producer of the transactional batches, and the base sequence of each partition's batch."""
     producers: set[ProducerIdAndEpoch] = set()
     sequences: dict[TopicPartition, int] = {}
     for partition, records in entries.items():
         if len(records) < _PRODUCER_FIELDS.size:
-            continue  # no batch is that short; the log will say so
+            continue  # too short for a batch; the log rejects it
         attributes, producer_id, epoch, sequence = _PRODUCER_FIELDS.unpack_from(records)
         if attributes & TRANSACTIONAL_MASK and producer_id != NO_PRODUCER_ID:
             producers.add(ProducerIdAndEpoch(producer_id, epoch))

@@ -5,14 +5,14 @@ DescribeTransactions (v0), ListTransactions (v0-2). InitProducerId is with the o
   also Write on the topics, for the second Read on the group. If one partition of a request cannot be added, because its
   topic is not allowed or does not exist, none is: the others are OPERATION_NOT_ATTEMPTED.
 * **Brokers** send AddPartitionsToTxn from v4 on, for several transactions at once, each to be verified only or added
-  to, and it is answered once all of them have reported. They need ClusterAction, as they do for WriteTxnMarkers; for
-  that Alter on the cluster also does, by which an operator aborts a transaction that hangs.
-* **Tools** need Describe on the ids they ask for, and are shown those partitions of a transaction whose topics they may
-  describe. ListTransactions leaves out what is not allowed. It is about the transactions that this broker coordinates,
-  so tools ask all brokers.
+  to. The response is sent when all of them are done. They need ClusterAction, as for WriteTxnMarkers. For that, Alter
+  on the cluster is also enough, so that an operator can abort a hanging transaction.
+* **Tools** need Describe on the requested ids, and see only the partitions of a transaction whose topics they may
+  describe. ListTransactions leaves out transactions that the client may not describe. It lists the transactions that
+  this broker coordinates, so tools query all brokers.
 * PRODUCER_FENCED is INVALID_PRODUCER_EPOCH for clients that do not know it: before v2 of the first three, and before v4
   of InitProducerId.
-* EndTxn v5 comes from clients of transaction version 2, and answers with the producer id and epoch of the next
+* EndTxn v5 is sent by clients of transaction version 2. Its response has the producer id and epoch of the next
   transaction.
 """
 
@@ -66,12 +66,12 @@ from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
 _BATCHED: Final = 4
-"""The version of AddPartitionsToTxn from which on brokers send it."""
+"""The first version of AddPartitionsToTxn that brokers send."""
 _PRODUCER_FENCED_KNOWN: Final = 2
 
 
 class TransactionsHandler:
-    """Answers requests about transactions."""
+    """Handles the transaction APIs."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class TransactionsHandler:
         markers: TxnMarkerWriter,
         group_partition_for: Callable[[str], int],
     ) -> None:
-        """`group_partition_for` tells in which partition of ``__consumer_offsets`` a group is."""
+        """`group_partition_for` returns a group's partition of ``__consumer_offsets``."""
         self._helper = helper
         self._auth = auth
         self._cache = cache
@@ -158,7 +158,7 @@ class TransactionsHandler:
     def _partitions_that_cannot_be_added(
         self, request: Request, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Errors]:
-        """Those that the client may not write to. Nobody writes to internal topics in this way."""
+        """Returns the partitions that the client may not write to, including all internal topics."""
         allowed = {partition.topic for partition in partitions if partition.topic not in INTERNAL_TOPICS}
         if self._auth.authorizer is not None:
             allowed = self._auth.filter_by_authorized(
@@ -376,7 +376,7 @@ class TransactionsHandler:
             body.transactional_id_pattern,
         ).add_done_callback(lambda future: answer(future.result()))
 
-    # -- what they share
+    # -- helpers
 
     def _may(
         self,

@@ -1,1 +1,1 @@
-"""The handlers of the controller, by family."""
+"""The controller's request handlers, by family."""

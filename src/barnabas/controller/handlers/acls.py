@@ -1,9 +1,10 @@
 """DescribeAcls, CreateAcls and DeleteAcls (v1-3).
 
-The authorizer keeps the ACLs, wherever that may be; without one there are none, and every request is answered with
-SECURITY_DISABLED. To describe them needs Describe on the cluster, to change them Alter.
+The authorizer stores the ACLs. Without an authorizer there are none, and every request fails with SECURITY_DISABLED.
+Describing ACLs needs Describe on the cluster, changing them Alter.
 
-Changes are answered when they are in force. Each ACL, and each filter to delete by, succeeds or fails by itself.
+The response to a change is sent when the change is in force. Each ACL, and each deletion filter, succeeds or fails by
+itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class AclsHandler:
-    """The ACLs of the authorizer."""
+    """Serves the ACLs of the authorizer."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

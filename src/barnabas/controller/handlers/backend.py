@@ -1,4 +1,4 @@
-"""What all handlers of the controller work with."""
+"""Shared functions of the controller's handlers."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ log = LimitedLogger(logging.getLogger(__name__))
 NANOSECONDS_PER_MS = 1_000_000
 
 NewMutationQuota = Callable[[Request, int], ControllerMutationQuota]
-"""The mutation quota of whoever sent a request. The number is the first version of the API whose clients understand
-THROTTLING_QUOTA_EXCEEDED: to older ones the quota never says no, but they have to wait afterwards (KIP-599)."""
+"""Returns the mutation quota for a request.
+
+The number is the first version of the API whose clients understand THROTTLING_QUOTA_EXCEEDED: older clients are never
+refused, but throttled afterwards (KIP-599).
+"""
 
 
 def no_mutation_quota(_request: Request, _strict_since_version: int) -> ControllerMutationQuota:
-    """Lets everybody change as much as they like."""
+    """Returns an unlimited quota."""
     return UNLIMITED
 
 
 class Backend:
-    """The controller, and the way in and out of it.
+    """Calls the controller and sends its responses.
 
-    A handler makes a context from the request, calls the controller, and has the future answered:
+    A handler makes a context from the request, calls the controller, and passes the future on:
 
         self._backend.answer(request, self._controller.update_features(self._backend.context(request), body))
 
-    The answer is built and sent on the controller's event thread. An error, the controller's or ours, ends in the
-    dispatcher's funnel.
+    The response is built and sent on the controller's event thread. Errors of the controller and of the handler go to
+    the dispatcher's error handling.
     """
 
     def __init__(
@@ -59,13 +62,13 @@ class Backend:
         self._now_ns = clock.nanoseconds
 
     def authorize_cluster(self, request: Request, operation: AclOperation) -> None:
-        """Ends the request with CLUSTER_AUTHORIZATION_FAILED if it may not do that to the cluster."""
+        """Raises CLUSTER_AUTHORIZATION_FAILED if the client may not perform the operation on the cluster."""
         self.auth.authorize_cluster_operation(request.request_context, operation)
 
     def context(
         self, request: Request, timeout_ms: int | None = None, quota: ControllerMutationQuota = UNLIMITED
     ) -> ControllerRequestContext:
-        """Who asks, and until when an answer is of use: without a timeout, always."""
+        """Returns the context of a request; without a timeout it has no deadline."""
         return ControllerRequestContext(
             principal=str(request.request_context.principal),
             deadline_ns=None if timeout_ms is None else self._now_ns() + timeout_ms * NANOSECONDS_PER_MS,
@@ -75,15 +78,15 @@ class Backend:
         )
 
     def answer(self, request: Request, future: Future[Any]) -> None:
-        """Answers with what the controller says, under the client's request quota."""
+        """Sends the controller's response, under the client's request quota."""
         self._when_done(request, future, lambda response: self.send(request, response))
 
     def answer_exempt(self, request: Request, future: Future[Any]) -> None:
-        """The same for what nodes say to each other."""
+        """Sends the response to another node, exempt from throttling."""
         self._when_done(request, future, lambda response: self.helper.send_response_exempt_throttle(request, response))
 
     def answer_mutation(self, request: Request, quota: ControllerMutationQuota, future: Future[Any]) -> None:
-        """The same for a change that was charged to the mutation quota, which has to be paid even if it failed."""
+        """Sends the response to a change charged to the mutation quota; a failed change is charged, too."""
 
         def send(create: Callable[[int], Response]) -> None:
             self.helper.send_response_maybe_throttle_with_controller_quota(quota, request, create)
@@ -122,13 +125,13 @@ class Backend:
 
 
 def throttled(response: Any, throttle_time_ms: int) -> Response:
-    """A response with the throttle time put in."""
+    """Returns the response with the throttle time set."""
     response.throttle_time_ms = throttle_time_ms
     made: Response = response
     return made
 
 
 def _some(response: Response | None) -> Response:
-    """All that changes something is answered."""
+    """Narrows the type: every mutation has a response."""
     assert response is not None
     return response

@@ -1,11 +1,11 @@
 """DescribeCluster (v0-2) and UpdateFeatures (v0-2) on a controller.
 
-DescribeCluster tells, to tools that talk to the controllers directly (KIP-919), which controllers there are and which
-one is active. It wants Alter on the cluster, more than on a broker: who asks here means to administer the cluster. The
-request has to say that it is for controllers (endpoint type 2); one that is for brokers got here by mistake and is told
-MISMATCHED_ENDPOINT_TYPE, or INVALID_REQUEST in v0, which knows no endpoint types.
+DescribeCluster reports the controllers and the active one to tools that talk to the controllers directly (KIP-919). It
+needs Alter on the cluster, more than on a broker, because its clients administer the cluster. The request must be for
+controllers (endpoint type 2). A request for brokers fails with MISMATCHED_ENDPOINT_TYPE, or with INVALID_REQUEST in v0,
+which has no endpoint types.
 
-UpdateFeatures raises or lowers what the cluster's nodes have agreed on, all features of a request or none; Alter on the
+UpdateFeatures raises or lowers the finalized feature levels, all features of a request or none. It needs Alter on the
 cluster.
 """
 
@@ -29,7 +29,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class ControllerClusterHandler:
-    """The cluster as its controllers see it."""
+    """Serves the cluster's metadata from the controllers' view."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ControllerClusterHandler:
             for _, controller in sorted(image.cluster.controllers.items())
             if (node := controller.node(request.context.listener_name)) is not None
         ]
-        # One that has not registered yet could not be found by the client.
+        # A client could not find a leader that is not registered yet.
         leader_id = self._leader_id()
         if leader_id is None or all(node.id != leader_id for node in nodes):
             leader_id = NO_CONTROLLER_ID
@@ -85,7 +85,7 @@ class ControllerClusterHandler:
         body = request.body
         assert isinstance(body, UpdateFeaturesRequest)
         self._backend.authorize_cluster(request, AclOperation.ALTER)
-        # No deadline: `timeout_ms` is for the wait of the client, and what is asked for is done whenever it can be.
+        # No deadline: `timeout_ms` limits the client's wait, and the update may be done later.
         self._backend.answer(request, self._controller.update_features(self._backend.context(request), body))
 
 

@@ -1,12 +1,12 @@
 """AlterConfigs (v0-2), IncrementalAlterConfigs (v0-1) and AlterClientQuotas (v0-1).
 
-AlterConfigs replaces all settings of a resource, IncrementalAlterConfigs changes single ones; each resource succeeds or
-fails by itself. A resource of a type that is not known is UNSUPPORTED_VERSION, one that is in the request twice
-INVALID_REQUEST. Rights, to alter: AlterConfigs on the topic, on the group, or on the cluster for brokers and client
-metrics. Quotas are settings of the cluster: AlterConfigs there.
+AlterConfigs replaces all configs of a resource, IncrementalAlterConfigs changes single ones; each resource succeeds or
+fails by itself. An unknown resource type fails with UNSUPPORTED_VERSION, a duplicate resource with INVALID_REQUEST.
+Altering needs AlterConfigs on the topic, on the group, or on the cluster for brokers and client metrics. Quotas are
+configs of the cluster: they need AlterConfigs on it.
 
-The levels of a node's loggers (BROKER_LOGGER) are not in the metadata. They are changed in this process, at once, which
-needs ClusterAction on the cluster, and are no resource of the older AlterConfigs.
+The log levels of a node (BROKER_LOGGER) are not in the metadata. They change in this process, at once, which needs
+ClusterAction on the cluster. The older AlterConfigs does not support them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class AlterLoggers(Protocol):
-    """Changes the log levels of this node, or only checks whether it could; raises what is wrong."""
+    """Changes the log levels of this node, or only validates the change; raises on an error."""
 
     def __call__(self, resource: AlterConfigsResource, *, authorized: bool, validate_only: bool) -> None: ...
 
@@ -55,11 +55,11 @@ _RIGHTS: Mapping[int, tuple[ResourceType, type[ApiError]]] = {
     ConfigResourceType.BROKER: (ResourceType.CLUSTER, ClusterAuthorizationError),
     ConfigResourceType.CLIENT_METRICS: (ResourceType.CLUSTER, ClusterAuthorizationError),
 }
-"""Where the right to alter a kind of resource is looked up, and what its absence is called."""
+"""The resource type for authorization, and the error on a denial, by config resource type."""
 
 
 class ConfigsHandler:
-    """Settings at run time."""
+    """Alters dynamic configs."""
 
     def __init__(self, backend: Backend, *, alter_loggers: AlterLoggers | None = None) -> None:
         self._backend = backend
@@ -127,7 +127,7 @@ class ConfigsHandler:
         self._backend.answer(request, self._controller.alter_client_quotas(self._backend.context(request), body))
 
     def _refused(self, request: Request, resources: Iterable[_Resource]) -> dict[ConfigResource, ApiError | None]:
-        """What the controller need not be asked about, and why."""
+        """Returns the resources that are refused without asking the controller, with their errors."""
         refused: dict[ConfigResource, ApiError | None] = {}
         for key, count in Counter(map(_key, resources)).items():
             error = self._objection(request, key, count)
@@ -168,6 +168,6 @@ def _key(resource: _Resource) -> ConfigResource:
 
 
 def _fields(error: ApiError | None) -> tuple[int, str | None]:
-    """Code and message; a denial has no more to say than its code."""
+    """Returns code and message; a denial has no message of its own."""
     code = Errors.NONE if error is None else Errors.for_exception(error)
     return code, None if error is None or str(error) == code.message else str(error)

@@ -1,7 +1,7 @@
-"""AlterUserScramCredentials (v0): passwords of users, as far as a server needs to know them.
+"""AlterUserScramCredentials (v0): SCRAM credentials of users.
 
-Needs Alter on the cluster. Each user succeeds or fails alone. No listener of ours asks for a password yet; the
-credentials are kept, and shown, all the same, as by a Kafka whose listeners are all PLAINTEXT.
+Needs Alter on the cluster. Each user succeeds or fails by itself. None of our listeners uses SCRAM yet; the credentials
+are stored and described all the same, as by a Kafka whose listeners are all PLAINTEXT.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class CredentialsHandler:
-    """The SCRAM credentials of users."""
+    """Alters the SCRAM credentials of users."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

@@ -1,7 +1,7 @@
-"""DescribeConfigs (v1-4) on a controller: this node's own settings, and those in the metadata.
+"""DescribeConfigs (v1-4) on a controller: this node's own configs, and those in the metadata.
 
-The settings of a node come from its configuration, which is above this layer; so who can describe them is handed in. It
-authorizes as well (DescribeConfigs on the resource), because it alone knows which resources there are.
+The configs of a node belong to a higher layer, so the describing function is passed in. It also authorizes
+(DescribeConfigs on the resource), because only it knows which resources exist.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DescribeConfigs = Callable[[Request], list[DescribeConfigsResult]]
 
 
 class DescribeConfigsHandler:
-    """Tells the settings of this node."""
+    """Describes the configs of this node."""
 
     def __init__(self, backend: Backend, describe: DescribeConfigs) -> None:
         self._backend = backend

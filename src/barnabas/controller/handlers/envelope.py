@@ -1,11 +1,11 @@
-"""Envelope (v0): what a broker forwards for a client of its own (R10).
+"""Envelope (v0): a client's request, forwarded by a broker (R10).
 
-Two questions of authorization, and two sets of errors. Whether this *broker* may forward (ClusterAction on the cluster)
-is answered here, and with everything that is wrong with the Envelope itself it ends in the Envelope's error code. What
-the *client* may do is for the handler of the request inside to decide, from the principal that the Envelope carries;
-what comes of that travels inside the answer.
+There are two authorizations and two sets of errors. This handler checks whether the *broker* may forward (ClusterAction
+on the cluster); a denial, or any other problem of the Envelope itself, becomes the Envelope's error code. The handler
+of the inner request checks the *client's* rights, with the principal from the Envelope; its errors are in the inner
+response.
 
-The request inside goes through the same dispatcher as one that was sent directly, and its handler sees no difference.
+The inner request goes through the same dispatcher as a direct one, and its handler sees no difference.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class EnvelopeHandler:
-    """Opens Envelopes."""
+    """Unwraps Envelopes and dispatches their requests."""
 
     def __init__(
         self,
@@ -43,5 +43,5 @@ class EnvelopeHandler:
         if inner.api_key not in self._served:
             raise UnsupportedVersionError(f"{inner.api_key.title} is not served by this controller")
         self._dispatch(inner, local)
-        if inner.api_local_complete_time_ns == NOT_SET:  # not answered yet: from here on it is the controller's time
+        if inner.api_local_complete_time_ns == NOT_SET:  # no response yet: the rest is the controller's time
             inner.api_local_complete_time_ns = self._now()

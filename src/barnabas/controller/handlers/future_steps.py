@@ -1,8 +1,8 @@
-"""Futures one after the other, for what takes several steps in the controller.
+"""Chains futures, for operations that take several steps in the controller.
 
-A step runs on the thread that completes the future before it, which for a future of the controller is its event thread:
-it must be short. An error of any step, the first included, is the error of the whole: it is passed on and not raised
-again, because each raise would add frames that refer to the futures, which refer to the error.
+A step runs on the thread that completes the previous future, for the controller its event thread: a step must be short.
+An error of any step, including the first, becomes the error of the whole. The error is passed on and not raised again,
+because each raise would add frames that refer to the futures, which refer to the error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ B = TypeVar("B")
 
 
 def then(future: Future[A], step: Callable[[A], Future[B]]) -> Future[B]:
-    """What `step` comes to, which is begun with the result of `future`."""
+    """Calls `step` with the result of `future`; returns a future of the step's result."""
     whole: Future[B] = Future()
 
     def finish(last: Future[B]) -> None:
@@ -41,7 +41,7 @@ def then(future: Future[A], step: Callable[[A], Future[B]]) -> Future[B]:
 
 
 def mapped(future: Future[A], function: Callable[[A], B]) -> Future[B]:
-    """`future` with its result made into something else."""
+    """Returns a future whose result is `function` of the result of `future`."""
     whole: Future[B] = Future()
 
     def finish(first: Future[A]) -> None:
@@ -58,7 +58,7 @@ def mapped(future: Future[A], function: Callable[[A], B]) -> Future[B]:
 
 
 def all_of(futures: Sequence[Future[A]]) -> Future[list[A]]:
-    """All results in their order, once the last one is there; an error waits for the others, too."""
+    """Returns a future of all results in order, once the last is complete; an error waits for the others, too."""
     whole: Future[list[A]] = Future()
     left = len(futures)
     lock = threading.Lock()  # guards `left`: futures may be completed by several threads

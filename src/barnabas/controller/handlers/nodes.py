@@ -1,10 +1,10 @@
 """BrokerRegistration (v0-4), BrokerHeartbeat (v0-2), UnregisterBroker (v0), ControllerRegistration (v0) and
 AllocateProducerIds (v0).
 
-A broker registers when it starts, and from then on says every ``broker.heartbeat.interval.ms`` that it lives; a
-heartbeat that the controller cannot get to within half of that is of no use any more and is given up. Producer ids
-are given out in blocks, so that a broker asks for them rarely. All of that needs ClusterAction; to take a broker off
-the list for good is the operator's decision, and needs Alter on the cluster.
+A broker registers when it starts, then sends a heartbeat every ``broker.heartbeat.interval.ms``. A heartbeat that the
+controller cannot process within half of that is useless and times out. Producer ids are allocated in blocks, so that a
+broker asks for them rarely. All of these need ClusterAction. Unregistering a broker is the operator's decision, and
+needs Alter on the cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class NodesHandler:
-    """The nodes of the cluster, and what each of them needs from the controller."""
+    """Serves registration, heartbeats and producer id blocks."""
 
     def __init__(self, backend: Backend, *, broker_heartbeat_interval_ms: int) -> None:
         self._backend = backend

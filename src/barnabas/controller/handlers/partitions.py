@@ -1,12 +1,12 @@
 """AlterPartition (v2-3), AssignReplicasToDirs (v0), ElectLeaders (v0-2), AlterPartitionReassignments (v0-1) and
 ListPartitionReassignments (v0).
 
-The first two come from brokers (ClusterAction): a leader reports a change of its in-sync replicas, a broker says in
-which directory a replica is. AlterPartition is not throttled, since it is what makes a partition available again.
+Brokers send the first two (ClusterAction): a leader reports a change of its ISR, a broker reports the directory of a
+replica. AlterPartition is not throttled, because it makes a partition available again.
 
-The others are the operator's: Alter on the cluster to elect and reassign, Describe to list. Elections and reassignments
-have a timeout; a request that is still in the controller's queue by then is answered with REQUEST_TIMED_OUT and has
-done nothing.
+Operators send the others: electing and reassigning need Alter on the cluster, listing Describe. Elections and
+reassignments have a timeout; a request that is still in the controller's queue then fails with REQUEST_TIMED_OUT and
+has no effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class PartitionsHandler:
-    """Who leads, who is in sync, where the replicas are."""
+    """Serves leaders, ISRs and replica assignments."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -61,6 +61,6 @@ class PartitionsHandler:
         body = request.body
         assert isinstance(body, ListPartitionReassignmentsRequest)
         self._backend.authorize_cluster(request, AclOperation.DESCRIBE)
-        # Its timeout makes no deadline: it changes nothing, and there are clients that leave the timeout at 0.
+        # The timeout sets no deadline: the request changes nothing, and some clients leave the timeout at 0.
         future = self._controller.list_partition_reassignments(self._backend.context(request), body)
         self._backend.answer(request, future)

@@ -1,11 +1,11 @@
-"""DescribeQuorum (v0-2): how far the replicas of the metadata log are.
+"""DescribeQuorum (v0-2): the progress of the replicas of the metadata log.
 
-Needs Describe on the cluster. The metadata log is one partition, and that is the only one that can be asked about; any
-other, or more than one, is UNKNOWN_TOPIC_OR_PARTITION. Only the leader knows: another node answers
-NOT_LEADER_OR_FOLLOWER, whereupon a broker that has forwarded the request looks for the leader.
+Needs Describe on the cluster. The request may name only the one partition of the metadata log; any other, or more than
+one, fails with UNKNOWN_TOPIC_OR_PARTITION. Only the leader knows the state: another node responds with
+NOT_LEADER_OR_FOLLOWER, and a broker that has forwarded the request then looks for the leader.
 
-Versions: v1 when a replica fetched last and was caught up last; v2 directories of the replicas, addresses of the nodes,
-error messages.
+Versions: v1 adds when a replica last fetched and was last caught up; v2 adds directories of the replicas, addresses of
+the nodes, and error messages.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ METADATA_PARTITION = 0
 FIRST_WITH_NODES = 2
 
 DescribeQuorum = Callable[[], QuorumInfo]
-"""What the Raft client says; raises `NotLeaderOrFollowerError` if this node does not lead."""
+"""Returns the Raft client's view; raises `NotLeaderOrFollowerError` if this node does not lead."""
 
 
 class QuorumHandler:
-    """Tells what the Raft client of this node knows of the others."""
+    """Describes the quorum as this node's Raft client sees it."""
 
     def __init__(self, backend: Backend, describe: DescribeQuorum) -> None:
         self._backend = backend
@@ -82,7 +82,7 @@ def quorum_response(info: QuorumInfo, version: int) -> DescribeQuorumResponse:
 
 
 def _replicas(replicas: Iterable[QuorumReplica], version: int) -> list[ReplicaState]:
-    """Directories are left out of what cannot carry them."""
+    """Converts replicas; omits directories in versions without that field."""
     states = [ReplicaState(**replica._asdict()) for replica in replicas]
     if version < FIRST_WITH_NODES:
         for state in states:

@@ -1,21 +1,21 @@
-"""AddRaftVoter (v0-1) and RemoveRaftVoter (v0): who votes about the metadata log (KIP-853).
+"""AddRaftVoter (v0-1) and RemoveRaftVoter (v0): changes of the voters of the metadata log (KIP-853).
 
-Both need Alter on the cluster, and are for the leader of the log: another node answers NOT_LEADER_OR_FOLLOWER.
+Both need Alter on the cluster and the leader of the log: another node responds with NOT_LEADER_OR_FOLLOWER.
 
-The quorum is one voter, this node, so each request can be answered at once, and nothing is ever written::
+The quorum has one voter, this node, so each request gets its response at once, and nothing is ever written::
 
     another cluster's id                                 INCONSISTENT_CLUSTER_ID
     no voter id, no directory id                         INVALID_REQUEST
     to add one that is not on the controllers' listener  INVALID_REQUEST
     kraft.version is 0, voters are static                UNSUPPORTED_VERSION
-    to add one that is in                                DUPLICATE_VOTER
-    to add another one                                   UNSUPPORTED_VERSION
-    to remove one that is not in, or the last one        VOTER_NOT_FOUND
+    to add an existing voter                             DUPLICATE_VOTER
+    to add another voter                                 UNSUPPORTED_VERSION
+    to remove an unknown voter, or the last one          VOTER_NOT_FOUND
 
-The last but one is where Kafka would ask the newcomer what it can do, and wait until it has caught up. Nobody can catch
-up here, as the log is not replicated.
+To add another voter, Kafka would ask it for its supported versions, and wait until it has caught up. No node can catch
+up here, because the log is not replicated.
 
-UpdateRaftVoter is what voters tell a leader that is another node. There are none, so it is not served.
+Voters send UpdateRaftVoter to a leader on another node. There are no such voters, so it is not served.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from barnabas.server.request_local import RequestLocal
 
 
 class RaftVotersHandler:
-    """Says why the voters stay as they are."""
+    """Refuses all changes of the voters, with the reason."""
 
     def __init__(self, backend: Backend, cluster_id: str, describe: DescribeQuorum) -> None:
         self._backend = backend
@@ -89,7 +89,7 @@ class RaftVotersHandler:
         return VoterNotFoundError(f"Voter {voter} cannot be removed from the voters {_voters(quorum)}.")
 
     def _quorum(self, body: AddRaftVoterRequest | RemoveRaftVoterRequest) -> QuorumInfo:
-        """The quorum that a request is about, if it can be about one. In the order in which Kafka looks."""
+        """Checks the request and returns the quorum. The checks are in Kafka's order."""
         if body.cluster_id is not None and body.cluster_id != self._cluster_id:
             raise InconsistentClusterIdError(f"The cluster ID is {self._cluster_id}, not {body.cluster_id}.")
         quorum = self._describe()

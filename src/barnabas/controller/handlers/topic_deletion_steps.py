@@ -1,4 +1,4 @@
-"""DeleteTopics step by step: from names and ids to what may be deleted."""
+"""The steps of DeleteTopics: from names and ids to the topics that may be deleted."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.request_context import AuthorizableRequestContext
 
 Given = tuple[str | None, Uuid]
-"""A topic as the request gives it: its name, or its id, or by mistake both or neither."""
+"""A topic as given in the request: its name, or its id, or by mistake both or neither."""
 
 
 class TopicDeletionSteps:
-    """One DeleteTopics request on its way through the controller.
+    """Processes one DeleteTopics request.
 
-    Rights are on names, so first of all ids have to become names; names have to become ids, because what is deleted in
-    the end is the topic that the client may delete, and not one that has come under the same name since:
+    Authorization is by name, so ids must first be resolved to names. Names must be resolved to ids, so that the deleted
+    topic is the authorized one, and not one that has been created under the same name since:
 
         ids    --find_topic_names-->  names --\\
                                                authorize --> ids --delete_topics--> results
         names  --find_topic_ids---->  ids   --/
 
-    What a result says about a topic depends on what the client may know of it: see the handlers of topics.
+    A result reveals only what the client may know about the topic: see the handlers of topics.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TopicDeletionSteps:
         self._given_ids = {topic_id for name, topic_id in self._given if name is None}
         self._results: dict[Given, DeletableTopicResult] = {}
         self._deletable: dict[Uuid, Given] = {}
-        """What is left to be deleted, by id, and how the request gives it."""
+        """The topics left to delete, by id, as given in the request."""
         self._names: dict[Uuid, str] = {}
 
     def run(self) -> Future[DeleteTopicsResponse]:
@@ -99,7 +99,7 @@ class TopicDeletionSteps:
         return mapped(future, self._complete)
 
     def _rights(self, names: set[str]) -> tuple[set[str], set[str]]:
-        """The names that the client may describe, and those that it may delete."""
+        """Returns the names that the client may describe, and those that it may delete."""
         context, auth = self._request_context, self._auth
         if auth.authorize(context, AclOperation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False):
             return names, names
@@ -127,7 +127,7 @@ class TopicDeletionSteps:
         elif name not in deletable:
             self._refuse(given, TopicAuthorizationError())
         elif topic_id in self._given_ids:
-            # Only who may delete the topic gets here, so this gives nothing away.
+            # Only a client that may delete the topic gets here, so this reveals nothing.
             error = InvalidRequestError("The request has the topic by name and by ID.")
             self._refuse(given, error, topic_id=topic_id)
             if self._deletable.pop(topic_id, None) is not None:

@@ -1,19 +1,19 @@
 """CreateTopics (v2-7), DeleteTopics (v1-6), CreatePartitions (v0-3).
 
-Rights. To create topics one needs Create on the cluster, which is good for all names, or on the topic; to see their
-settings in the answer, DescribeConfigs on the topic. To delete, Delete on the cluster or the topic. To add partitions,
+Rights. Creating a topic needs Create on the cluster, which covers all names, or on the topic; DescribeConfigs on the
+topic to see its configs in the response. Deleting needs Delete on the cluster or the topic. Adding partitions needs
 Alter on the topic.
 
-Each topic succeeds or fails by itself. A topic that a request names twice fails, whatever the rights on it are.
+Each topic succeeds or fails by itself. A topic that is twice in a request fails, regardless of the rights on it.
 
-**What a denial must not tell.** A client may not find out by deleting which topics exist. So a name is refused with
-TOPIC_AUTHORIZATION_FAILED, whether there is such a topic or not, unless the client may describe it; and a topic that it
-gave by id is not named in the answer unless the client may describe it. Results come in the order of the request, which
-tells nothing either. (Kafka shuffles them.)
+**A denial reveals nothing.** A client must not find out by deleting which topics exist. So a name that the client may
+not describe is refused with TOPIC_AUTHORIZATION_FAILED, whether or not the topic exists, and the response to a topic id
+has no name unless the client may describe the topic. Results are in the order of the request, which reveals nothing
+either. (Kafka shuffles them.)
 
-All three count against the mutation quota of the client, one permit a partition. Where a client is new enough to
-understand it, the topics that are too much fail with THROTTLING_QUOTA_EXCEEDED (CreateTopics from v6, DeleteTopics from
-v5, CreatePartitions from v3); an older one gets what it wants and has to wait.
+All three count against the client's mutation quota, one permit per partition. For clients that are new enough, the
+topics beyond the quota fail with THROTTLING_QUOTA_EXCEEDED (CreateTopics from v6, DeleteTopics from v5,
+CreatePartitions from v3); older clients succeed and are throttled.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ CREATE_TOPICS_STRICT_SINCE = 6
 DELETE_TOPICS_STRICT_SINCE = 5
 CREATE_PARTITIONS_STRICT_SINCE = 3
 FIRST_WITH_DELETION_DISABLED = 3
-"""The version of DeleteTopics from which on clients know TOPIC_DELETION_DISABLED."""
+"""First DeleteTopics version whose clients know TOPIC_DELETION_DISABLED."""
 
 
 class TopicsHandler:
-    """Makes topics, and makes them larger, and removes them."""
+    """Creates topics, adds partitions, and deletes topics."""
 
     def __init__(self, backend: Backend, *, delete_topic_enable: bool) -> None:
         self._backend = backend
@@ -82,7 +82,7 @@ class TopicsHandler:
 
     def _creatable_and_describable(self, request: Request, names: set[str]) -> tuple[set[str], set[str]]:
         context, auth = request.request_context, self._auth
-        # Nobody is to blame who has no right on the cluster, since one on the topic will do.
+        # Not logged as a denial: a right on the topic is sufficient.
         if auth.authorize(context, AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False):
             creatable = names
         else:

@@ -1,8 +1,8 @@
 """Transports: how bytes get in and out of one socket.
 
-Everything above works with this interface, so that TLS is another class here and nothing else. The methods that move
-data are attributes holding the socket's own methods, or those of the compiled `sockets`: the plaintext transport
-adds no Python call to a read or a write.
+All layers above use this interface, so TLS needs only another class here. The methods that move data are attributes
+holding the socket's own methods, or those of the compiled `sockets`: the plaintext transport adds no Python call to a
+read or a write.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ from barnabas.network.loopback import do_not_pace
 
 
 class TransportLayer(Protocol):
-    """A non-blocking connection. ``BlockingIOError`` means that it would have to wait."""
+    """A non-blocking connection. An operation that would block raises ``BlockingIOError``."""
 
     send_whole: Callable[[list[Any], int], bool] | None
-    """Sends all pieces of a message in a way of the transport's own, or returns False; None if there is no such way."""
+    """Sends all pieces of a message by a method of the transport's own, or returns False; None if it has no such
+    method."""
     special_frame: Callable[[memoryview, int, Any], tuple[memoryview | None, int] | None] | None
-    """Reads a frame whose length is negative, at some position of a view, for a channel; None if there are none.
+    """Reads a frame with a negative length, at a position of a view, for a channel; None if the transport has none.
 
-    Returns the payload and the position behind the frame; no payload if the frame is not complete; None if the frame is
-    not one of this transport."""
+    Returns the payload and the position after the frame; no payload if the frame is incomplete; None if the frame does
+    not belong to this transport.
+    """
     recv: Callable[[int], bytes | bytearray]
-    """Up to so many bytes; empty at the end of the stream."""
+    """Receives up to this many bytes; empty at the end of the stream."""
     recv_into: Callable[[Any], int]
     send: Callable[[Any], int]
     send_more: Callable[[Any], int]
-    """`send` for the head of something longer. The rest follows at once, so nothing is gained by a packet for the head
-    alone: it would wake the peer up for a few bytes."""
+    """`send` for the head of a longer message. The rest follows at once; a packet for the head alone would only wake
+    the peer for a few bytes."""
     sendmsg: Callable[[Any], int]
 
     @property
@@ -46,21 +48,21 @@ class TransportLayer(Protocol):
     def handshake(self) -> int:
         """Continues the handshake as far as possible without waiting.
 
-        Returns what it waits for: ``READ``, ``WRITE``, both, or 0 for no change of what is watched.
+        Returns the readiness it waits for: ``READ``, ``WRITE``, both, or 0 to leave the watched events unchanged.
         """
         ...
 
     @property
     def has_bytes_buffered(self) -> bool:
-        """Whether bytes have left the socket and wait inside the transport, where no poller sees them."""
+        """Whether the transport holds bytes that it has read from the socket, which no poller sees."""
         ...
 
     def send_file(self, fd: int, position: int, count: int) -> int:
-        """Sends part of a file; returns how many bytes went out."""
+        """Sends part of a file; returns the number of bytes sent."""
         ...
 
     def expect(self, count: int) -> None:
-        """Asks to be found readable only when so many bytes have arrived, or the stream has ended; 1 is as usual."""
+        """Makes the socket readable only after ``count`` bytes or at the end of the stream; the default is 1."""
         ...
 
     def finish_connect(self) -> bool: ...
@@ -74,7 +76,7 @@ class TransportLayer(Protocol):
 
 
 class PlaintextTransportLayer:
-    """Bytes as they are."""
+    """Sends and receives bytes unencrypted."""
 
     __slots__ = (
         "_can_expect",
@@ -95,7 +97,7 @@ class PlaintextTransportLayer:
     is_ready = True
     has_bytes_buffered = False
     reads_all = True
-    """A read that brings less than was asked for has brought all that was there: there is no use in another one."""
+    """A read that returns fewer bytes than requested has emptied the socket, so another read is useless."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -114,15 +116,14 @@ class PlaintextTransportLayer:
         return 0
 
     def expect(self, count: int) -> None:
-        """Where the system can do that: for TCP on Linux, which lets its buffer grow for it, and does not wait for what
-        will not fit."""
+        """Supported for TCP on Linux, which enlarges its buffer for it and does not wait for bytes that cannot fit."""
         if count != self._expected and self._can_expect:
             self._expected = count
-            with suppress(OSError):  # then every piece is reported
+            with suppress(OSError):  # on failure every piece is reported
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def finish_connect(self) -> bool:
-        """Whether an outgoing connection is there; raises if it failed."""
+        """Whether an outgoing connection is established; raises if it failed."""
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             raise OSError(error, os.strerror(error))

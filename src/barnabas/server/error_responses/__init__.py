@@ -1,14 +1,14 @@
-"""The answer that says "all of this failed", for every API (R12).
+"""Error responses for requests that failed as a whole, for every API (R12).
 
-A handler answers with what became of each part of a request. What it cannot deal with, a right it has no say in, an
-unexpected error, fails the request as a whole, and the client still has to find the error where it looks for it. Some
-answers have an error code of their own. The others have one for each topic, partition, group or resource, so the
-request is gone through once more, and all that it asked about gets the same code:
+A handler reports a result for each part of a request. An error that it does not handle, such as a missing permission or
+an unexpected exception, fails the whole request, and the client must find the error where it expects it. Some responses
+have a top-level error code. The others have one per topic, partition, group or resource, so every item of the request
+gets the same code:
 
     >>> error_response(request, 0, NotControllerError())
     CreateTopicsResponse(throttle_time_ms=0, topics=[CreatableTopicResult(name='orders', error_code=41, ...)])
 
-Where an answer has changed its shape over the versions, that of the request decides.
+If the form of a response depends on the version, the version of the request decides.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from barnabas.server.error_responses.failure import AnswerTo, Failure
 from barnabas.server.request import Request
 
 _FAMILIES: Final = ("data", "admin", "coordinators", "share")
-"""The modules with answers of a shape of their own. They are imported when the first request fails, because they need
-the messages of nearly all APIs, and a node has better things to do when it starts."""
+"""The modules for responses without a top-level error code. They are imported when the first request fails, because
+they need the messages of nearly all APIs, which would slow down the start of a node."""
 
 
 @cache
 def answers() -> dict[ApiKey, AnswerTo]:
-    """How to answer each API."""
+    """Returns the function that makes the error response of each API."""
     table: dict[ApiKey, AnswerTo] = dict.fromkeys(top_level.APIS, top_level.answer)
     for family in _FAMILIES:
         table.update(import_module(f"{__name__}.{family}").ANSWERS)
@@ -38,8 +38,8 @@ def answers() -> dict[ApiKey, AnswerTo]:
 
 
 def error_response(request: Request, throttle_time_ms: int, error: BaseException) -> Response | None:
-    """The answer to a request that `error` ended; None where the API gives none (Produce with acks=0)."""
+    """Returns the response to a request that failed with `error`; None if it has no response (Produce, acks=0)."""
     failure = Failure.of(error, throttle_time_ms, request.api_version)
-    # The body of an ApiVersions may be of a version yet to be invented. Nothing of it is needed.
+    # The body of an ApiVersions may have an unknown future version. It is not needed.
     body = None if request.api_key is ApiKey.API_VERSIONS else request.body
     return answers()[request.api_key](body, failure)

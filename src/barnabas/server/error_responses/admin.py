@@ -1,4 +1,4 @@
-"""Error responses of the APIs that change or describe topics, settings, quotas, rights and the cluster itself."""
+"""Error responses of the APIs for topics, configs, quotas, permissions and the cluster."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNKNOWN = -1
 
 
 def _api_versions(_: api_versions.ApiVersionsRequest, failure: Failure) -> api_versions.ApiVersionsResponse:
-    """A client that spoke too new a version learns which ones it can use (KIP-511)."""
+    """Tells a client with a too new version which versions it can use (KIP-511)."""
     response = api_versions.ApiVersionsResponse(error_code=failure.error, throttle_time_ms=failure.throttle_time_ms)
     if failure.error is Errors.UNSUPPORTED_VERSION:
         versions = ApiKey.API_VERSIONS.versions
@@ -53,7 +53,7 @@ def _create_topics(body: create_topics.CreateTopicsRequest, failure: Failure) ->
 
 
 def _delete_topics(body: delete_topics.DeleteTopicsRequest, failure: Failure) -> delete_topics.DeleteTopicsResponse:
-    """From v6 on topics are named or numbered one by one, before that by a list of names."""
+    """From v6 on, each topic has a name or an id; before, the request has a list of names."""
     return delete_topics.DeleteTopicsResponse(
         throttle_time_ms=failure.throttle_time_ms,
         responses=[
@@ -174,7 +174,7 @@ def _incremental_alter_configs(
 def _describe_client_quotas(
     _: describe_client_quotas.DescribeClientQuotasRequest, failure: Failure
 ) -> describe_client_quotas.DescribeClientQuotasResponse:
-    """Null and not an empty list: nothing is known, rather than that there is nothing."""
+    """Returns null entries instead of an empty list: the quotas are unknown, not absent."""
     return describe_client_quotas.DescribeClientQuotasResponse(
         throttle_time_ms=failure.throttle_time_ms,
         error_code=failure.error,
@@ -200,7 +200,7 @@ def _alter_client_quotas(
 def _describe_user_scram_credentials(
     body: describe_user_scram_credentials.DescribeUserScramCredentialsRequest, failure: Failure
 ) -> describe_user_scram_credentials.DescribeUserScramCredentialsResponse:
-    """As many results as users were asked for, though Kafka does not say whose they are."""
+    """Returns one result per requested user, without the user's name, as in Kafka."""
     return describe_user_scram_credentials.DescribeUserScramCredentialsResponse(
         throttle_time_ms=failure.throttle_time_ms,
         error_code=failure.error,
@@ -217,7 +217,7 @@ def _describe_user_scram_credentials(
 def _alter_user_scram_credentials(
     body: alter_user_scram_credentials.AlterUserScramCredentialsRequest, failure: Failure
 ) -> alter_user_scram_credentials.AlterUserScramCredentialsResponse:
-    """One result for a user, however many of the changes are about it."""
+    """Returns one result per user, even if several changes concern that user."""
     users = {deletion.name for deletion in body.deletions} | {upsertion.name for upsertion in body.upsertions}
     return alter_user_scram_credentials.AlterUserScramCredentialsResponse(
         throttle_time_ms=failure.throttle_time_ms,
@@ -247,7 +247,7 @@ def _delete_acls(body: delete_acls.DeleteAclsRequest, failure: Failure) -> delet
 def _create_delegation_token(
     _: create_delegation_token.CreateDelegationTokenRequest, failure: Failure
 ) -> create_delegation_token.CreateDelegationTokenResponse:
-    """No token: nobody owns it, and it never began."""
+    """Returns no token: its owner is anonymous and its timestamps are -1."""
     response = create_delegation_token.CreateDelegationTokenResponse(
         error_code=failure.error,
         principal_type=ANONYMOUS.type,

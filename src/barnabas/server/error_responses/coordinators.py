@@ -27,7 +27,7 @@ UNKNOWN = -1
 def _find_coordinator(
     body: find_coordinator.FindCoordinatorRequest, failure: Failure
 ) -> find_coordinator.FindCoordinatorResponse:
-    """From v4 on each key has its own answer; in either form the address is that of no node."""
+    """From v4 on, each key has its own result. In both forms the address is that of no node."""
     response = find_coordinator.FindCoordinatorResponse(throttle_time_ms=failure.throttle_time_ms)
     if failure.version < 4:
         response.error_code = failure.error
@@ -69,7 +69,7 @@ def _offset_commit(body: offset_commit.OffsetCommitRequest, failure: Failure) ->
 
 
 def _offset_fetch(body: offset_fetch.OffsetFetchRequest, failure: Failure) -> offset_fetch.OffsetFetchResponse:
-    """Three forms: by partition in v1, one code for the one group up to v7, one for each group since."""
+    """Has three forms: a code per partition in v1, one code for the single group up to v7, one per group since v8."""
     response = offset_fetch.OffsetFetchResponse(throttle_time_ms=failure.throttle_time_ms)
     if failure.version >= 8:
         response.groups = [
@@ -116,7 +116,7 @@ def _delete_groups(body: delete_groups.DeleteGroupsRequest, failure: Failure) ->
 
 
 def _group_describe(body: Request, failure: Failure) -> Response:
-    """The newer kinds of groups, consumer, share and streams: their answers are alike as far as an error goes."""
+    """Serves consumer, share and streams groups: their error responses have the same form."""
     asked: Any = body
     response: Any = body.api_key.response()
     response.throttle_time_ms = failure.throttle_time_ms
@@ -140,7 +140,7 @@ def _init_producer_id(
 def _add_partitions_to_txn(
     body: add_partitions_to_txn.AddPartitionsToTxnRequest, failure: Failure
 ) -> add_partitions_to_txn.AddPartitionsToTxnResponse:
-    """From v4 on the answer has a code of its own."""
+    """From v4 on, the response has a top-level error code."""
     response = add_partitions_to_txn.AddPartitionsToTxnResponse(throttle_time_ms=failure.throttle_time_ms)
     if failure.version >= 4:
         response.error_code = failure.error

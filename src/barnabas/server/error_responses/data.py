@@ -1,4 +1,4 @@
-"""Error responses of the APIs that read and write records, and of those that tell where records are."""
+"""Error responses of the APIs that read, write and locate records."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from barnabas.protocol.messages import (
 from barnabas.server.error_responses.failure import AnswerTo, Failure, failed_topics
 
 UNKNOWN = -1
-"""An offset, epoch or time that an error leaves open."""
+"""An unknown offset, epoch or timestamp."""
 
 SESSION_ERRORS_FROM = 13
-"""The first version of Fetch whose clients are content with the error of the whole."""
+"""The first version of Fetch whose clients need only the top-level error."""
 
 
 def _produce(body: produce.ProduceRequest, failure: Failure) -> produce.ProduceResponse | None:
-    """With acks=0 the producer does not wait for anything."""
+    """Returns None for acks=0: the producer expects no response."""
     if body.acks == 0:
         return None
     return produce.ProduceResponse(
@@ -49,7 +49,7 @@ def _produce(body: produce.ProduceRequest, failure: Failure) -> produce.ProduceR
 
 
 def _fetch(body: fetch.FetchRequest, failure: Failure) -> fetch.FetchResponse:
-    """Older clients look for the error in their partitions; an incremental request may have none, hence both."""
+    """Sets both codes: older clients read the partitions' error, but an incremental request may have no partitions."""
     topics = body.topics if failure.version < SESSION_ERRORS_FROM else []
     return fetch.FetchResponse(
         throttle_time_ms=failure.throttle_time_ms,
@@ -86,7 +86,7 @@ def _list_offsets(body: list_offsets.ListOffsetsRequest, failure: Failure) -> li
 
 
 def _metadata(body: metadata.MetadataRequest, failure: Failure) -> metadata.MetadataResponse:
-    """Null, all topics, gets no topic; and a topic asked for by its id has an empty name."""
+    """Lists no topic if the request asked for all (null). A topic requested by id has an empty name."""
     return metadata.MetadataResponse(
         throttle_time_ms=failure.throttle_time_ms,
         error_code=failure.error,

@@ -1,4 +1,4 @@
-"""What there is to say about a request that failed as a whole."""
+"""The error of a request that failed as a whole."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ P = TypeVar("P")
 
 
 class Failure(NamedTuple):
-    """An error on its way into an answer.
+    """An error with the details that an error response needs.
 
-    Kafka's APIs do not agree on error messages. Some have the usual text of the code (`usual_message`), whatever
-    happened; some have what the exception says (`message`), and null if that is nothing but the usual text; some have
-    the one or else the other (`full_message`); most have no message at all.
+    Kafka's APIs do not agree on error messages. Some always have the default text of the code (`usual_message`). Some
+    have the exception's message (`message`), or null if that is only the default text. Some have the exception's
+    message or else the default text (`full_message`). Most have no message.
     """
 
     error: Errors
     message: str | None
-    """What the exception says, if it says more than the code. An unexpected error says nothing: its text may name
-    files, addresses or the data of others, and is for our log alone."""
+    """The exception's message, if it differs from the code's text. None for an unexpected error: its text may contain
+    file names, addresses or other clients' data, and belongs only in the log."""
     throttle_time_ms: int
     version: int
-    """The version of the answer."""
+    """The version of the response."""
 
     @property
     def usual_message(self) -> str:
@@ -46,7 +46,7 @@ class Failure(NamedTuple):
 
 
 AnswerTo = Callable[[Any, Failure], Response | None]
-"""Makes the answer to the body of a request; none if the API gives none."""
+"""Makes the error response to the body of a request; None if it has no response."""
 
 
 def failed_topics(

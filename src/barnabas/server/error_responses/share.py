@@ -1,4 +1,4 @@
-"""Error responses of the APIs of share groups: their offsets, and the state that their coordinator keeps."""
+"""Error responses of the share group APIs: offsets and the share coordinator's state."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _element(struct: type[Struct], name: str) -> Any:
 
 
 def _state(body: Request, failure: Failure) -> Response:
-    """The five APIs of the state are one in shape: partitions under topic ids, each with a code, maybe a message."""
+    """Serves the five state APIs, which share one form: topic ids, and partitions with a code and maybe a message."""
     asked: Any = body
     topic_result = _element(body.api_key.response, "results")
     partition_result = _element(topic_result, "partitions")

@@ -1,6 +1,6 @@
-"""Error responses of the APIs whose answer has an error code of its own: that code, and nothing else filled in.
+"""Error responses of the APIs with a top-level error code: only that code is set.
 
-Where the answer has a field for a message, the table says which: see `Failure`.
+If the response has a message field, the table says which message goes into it: see `Failure`.
 """
 
 from __future__ import annotations

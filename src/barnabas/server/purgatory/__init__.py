@@ -1,4 +1,4 @@
-"""Where requests wait that cannot be answered yet, without holding a thread."""
+"""Purgatories: requests that cannot be completed yet wait here without holding a thread."""
 
 from __future__ import annotations
 

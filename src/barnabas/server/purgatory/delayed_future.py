@@ -1,4 +1,4 @@
-"""Waiting for futures, but not for ever."""
+"""Waits for futures, with a timeout."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from barnabas.server.timer.timer_task import Timer
 
 
 class DelayedFuture(DelayedOperation):
-    """Complete when all of its futures are, well or with an error; at the timeout, those left fail with a timeout.
+    """Completes when all its futures are done; at the timeout the pending futures fail with a timeout error.
 
-    So ``callback`` runs once, and finds every future done.
+    So ``callback`` runs once, and every future is done by then.
     """
 
     __slots__ = ("_callback", "_futures")
@@ -34,19 +34,19 @@ class DelayedFuture(DelayedOperation):
     def on_complete(self) -> None:
         for future in self._futures:
             if not future.done():
-                with suppress(InvalidStateError):  # it was done just now
+                with suppress(InvalidStateError):  # it has just completed
                     future.set_exception(KafkaTimeoutError(f"The request timed out after {self.delay_ms} ms."))
         self._callback()
 
     def on_expiration(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing: :meth:`on_complete` has done it all."""
 
 
 class DelayedFuturePurgatory:
-    """Requests that wait for futures, such as those of an authorizer that writes its ACLs somewhere else.
+    """Holds requests that wait for futures, such as those of an authorizer that stores its ACLs externally.
 
-    Whoever completes a future (a thread of some plug-in) should not have to build and send our response, so the last
-    future of a request hands the completion to a thread of this purgatory, ``DelayedExecutor-<name>``.
+    The thread that completes a future may belong to a plug-in and should not build and send the response. So the last
+    future of a request passes the completion to this purgatory's thread, ``DelayedExecutor-<name>``.
     """
 
     def __init__(self, name: str, timer: Timer, broker_id: int = 0, reaper_enabled: bool = True) -> None:
@@ -59,9 +59,9 @@ class DelayedFuturePurgatory:
     def try_complete_else_watch(
         self, timeout_ms: int, futures: Sequence[Future[Any]], callback: Callable[[], object]
     ) -> DelayedFuture:
-        """Runs ``callback`` when all futures are done or the time is over: at once, on this thread, if they are."""
+        """Runs ``callback`` when all futures are done or time out; on this thread if they are done already."""
         operation = DelayedFuture(timeout_ms, futures, callback)
-        # Its key is the operation itself, for its event concerns no other.
+        # The operation is its own key: its event concerns no other operation.
         if not self._purgatory.try_complete_else_watch(operation, [operation]):
             countdown = _Countdown(len(futures), operation, self._purgatory, self._executor)
             for future in futures:
@@ -86,7 +86,7 @@ class DelayedFuturePurgatory:
 
 
 class _Countdown:
-    """Counts the futures of one operation; the last one has it completed."""
+    """Counts down the futures of one operation; the last one triggers its completion."""
 
     __slots__ = ("_executor", "_lock", "_operation", "_purgatory", "_remaining")
 
@@ -98,7 +98,7 @@ class _Countdown:
         executor: TaskExecutor,
     ) -> None:
         self._lock = threading.Lock()
-        """Guards the number."""
+        """Guards ``_remaining``."""
         self._remaining = futures
         self._operation = operation
         self._purgatory = purgatory
@@ -109,8 +109,8 @@ class _Countdown:
             self._remaining -= 1
             last = self._remaining == 0
         if last and not self._executor.submit((self,)):
-            self.run()  # shut down meanwhile: the thread that brings the result has to do
+            self.run()  # the executor is shut down: complete on this thread
 
     def run(self) -> None:
-        # Through the watcher lists instead of straight to force_complete: so it is taken off them, too.
+        # Through the watcher lists instead of force_complete, so that the operation is removed from them as well.
         self._purgatory.check_and_complete(self._operation)

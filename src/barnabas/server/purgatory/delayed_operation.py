@@ -1,4 +1,4 @@
-"""An operation that waits until it can be completed, or until its time is over."""
+"""An operation that waits until it can be completed or times out."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from barnabas.server.timer.timer_task import TimerTask
 
 
 class DelayedOperation(TimerTask):
-    """What is left to do of a request that cannot be answered at once.
+    """The remaining work of a request that cannot be completed at once.
 
     A fetch that waits for 1 MiB of data, or a produce that waits for its followers, must not hold a handler thread. So
-    what the thread knows goes into an operation, the thread takes the next request, and whoever brings about what the
-    operation waits for completes it. A subclass says three things:
+    the thread stores the request's state in an operation and takes the next request. The thread that causes the awaited
+    event completes the operation. A subclass defines three methods:
 
-    * :meth:`try_complete`: can it be completed now? If so, it calls :meth:`force_complete` and returns what that
-      returned. It is called for every event that might make the difference, under the operation's lock.
-    * :meth:`on_complete`: the completion itself, such as sending the response. It runs **exactly once**, whoever comes
-      first: an event on some handler thread, or the timeout on the executor.
-    * :meth:`on_expiration`: runs after ``on_complete`` if it was the timeout that came first. Most just count it.
+    * :meth:`try_complete` checks whether the operation can be completed now. If so, it calls :meth:`force_complete` and
+      returns its result. It is called for every event that might matter, under the operation's lock.
+    * :meth:`on_complete` is the completion itself, such as sending the response. It runs **exactly once**, triggered by
+      an event on a handler thread or by the timeout on the executor, whichever comes first.
+    * :meth:`on_expiration` runs after ``on_complete`` if the timeout came first. Most subclasses just count it.
 
     A fetch, in short::
 
@@ -34,10 +34,9 @@ class DelayedOperation(TimerTask):
             def on_expiration(self) -> None:
                 self.expired.increment()
 
-    ``try_complete`` and ``on_complete`` never run at the same time, as both hold the operation's lock, so the
-    subclass's own fields need no other guard. The price: code that runs in them holds that lock. It must not wait for
-    another operation's, which is why the events that a completion sets off go to an
-    :class:`~barnabas.server.action_queue.ActionQueue`.
+    ``try_complete`` and ``on_complete`` never run at the same time, because both hold the operation's lock. So the
+    subclass's fields need no other guard. In return, code that runs in them must not wait for another operation's lock:
+    the events that a completion causes go to an :class:`~barnabas.server.action_queue.ActionQueue`.
     """
 
     __slots__ = ("_completed", "_lock")
@@ -45,31 +44,30 @@ class DelayedOperation(TimerTask):
     def __init__(self, delay_ms: int) -> None:
         super().__init__(delay_ms)
         self._lock = threading.RLock()
-        """Guards the flag and the subclass's state. It comes before the locks of watcher lists and of the timer."""
+        """Guards the flag and the subclass's state. Taken before the locks of watcher lists and of the timer."""
         self._completed = False
 
     @abc.abstractmethod
     def try_complete(self) -> bool:
-        """Completes the operation if it can be completed now; whether this call did so."""
+        """Completes the operation if that is possible now; returns whether this call did so."""
 
     @abc.abstractmethod
     def on_complete(self) -> None:
-        """What completing means; called exactly once, by :meth:`force_complete`."""
+        """Performs the completion. :meth:`force_complete` calls it exactly once."""
 
     @abc.abstractmethod
     def on_expiration(self) -> None:
         """Called after :meth:`on_complete` if the operation was completed by its timeout."""
 
     def is_completed(self) -> bool:
-        return self._completed  # goes from False to True once; who needs it not to change meanwhile holds the lock
+        return self._completed  # changes once, to True; a caller that needs it stable holds the lock
 
     def force_complete(self) -> bool:
-        """Completes the operation, unless it is complete; whether this call did so.
+        """Completes the operation unless it is complete; returns whether this call did so.
 
-        All ways to completion lead through here: any number of threads may call it at the same time, and one of them
-        gets True.
+        Every completion goes through here. Any number of threads may call it at the same time; one of them gets True.
         """
-        if self._completed:  # spares the losers the wait for the winner's on_complete
+        if self._completed:  # so that the other threads do not wait for the winner's on_complete
             return False
         with self._lock:
             if self.is_completed():
@@ -80,16 +78,15 @@ class DelayedOperation(TimerTask):
             return True
 
     def safe_try_complete(self) -> bool:
-        """:meth:`try_complete` for a caller that does not hold the lock and does not know whether it is too late."""
+        """Calls :meth:`try_complete` under the lock, unless the operation is already complete."""
         with self._lock:
             return not self._completed and self.try_complete()
 
     def safe_try_complete_or_else(self, action: Callable[[], object]) -> bool:
-        """Tries, and if that fails does ``action`` and tries once more, all under one hold of the lock.
+        """Tries to complete; on failure runs ``action`` and tries once more, all under one hold of the lock.
 
-        The action puts the operation where events find it. An event before that has changed what the second attempt
-        looks at; an event after that finds the operation, and waits for the lock. There is no third kind, so none is
-        missed.
+        The action puts the operation where events find it. The second attempt sees the change of every event before
+        that. Every event after that finds the operation and waits for the lock. So no event is missed.
         """
         with self._lock:
             if self.try_complete():
@@ -98,9 +95,9 @@ class DelayedOperation(TimerTask):
             return self.try_complete()
 
     def abandon(self) -> bool:
-        """Marks the operation as complete without completing it; False if it was complete.
+        """Marks the operation as complete without running the completion; returns False if it was complete.
 
-        For a caller that has told its client about a failure and must keep the operation from answering as well.
+        For a caller that has sent an error response and must keep the operation from sending a second response.
         """
         with self._lock:
             if self._completed:
@@ -110,7 +107,7 @@ class DelayedOperation(TimerTask):
             return True
 
     def run(self) -> None:
-        """The timeout: the timer calls this when the delay is over."""
+        """Expires the operation. The timer calls this when the delay is over."""
         if self.force_complete():
             self.on_expiration()
 

@@ -1,4 +1,4 @@
-"""The purgatory: where delayed operations wait for an event or for their timeout."""
+"""The purgatory: holds delayed operations until an event or their timeout."""
 
 from __future__ import annotations
 
@@ -17,61 +17,61 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=DelayedOperation)
 
 SHARDS = 512
-"""How many locks the watched keys are spread over."""
+"""The number of watcher lists, each with its own lock, that the keys are spread over."""
 
 DEFAULT_PURGE_INTERVAL = 1000
 
 REAPER_TICK_MS = 200
-"""The longest that the reaper waits for a bucket to fall due before it looks whether a purge is."""
+"""The longest that the reaper waits for a bucket to expire before it checks whether to purge."""
 
 
 class _Shards(dict[int, WatcherList[T]], Generic[T]):
-    """The lists by their number, each made when its first key comes: a broker has half a dozen purgatories."""
+    """Watcher lists by shard number, created on first use: a broker has half a dozen purgatories."""
 
     def __missing__(self, number: int) -> WatcherList[T]:
-        return self.setdefault(number, WatcherList())  # one for two threads, whoever comes first
+        return self.setdefault(number, WatcherList())  # two threads get the same list
 
     def made(self) -> list[WatcherList[T]]:
         return list(self.values())
 
 
 class DelayedOperationPurgatory(Generic[T]):
-    """Operations that wait, each under the keys whose events may complete it, and on a timer.
+    """Holds operations, each watched under the keys whose events may complete it, and on a timer.
 
     A fetch from partitions ``a-0`` and ``b-3`` is parked under both::
 
         purgatory.try_complete_else_watch(fetch, [("a", 0), ("b", 3)])
 
-    and whoever appends to one of them says so::
+    A thread that appends to one of them calls::
 
         purgatory.check_and_complete(("a", 0))
 
-    which lets every operation under that key try to complete. What no event completes in time, the timer does.
+    which lets every operation under that key try to complete. The timer completes operations that no event completes.
 
-    **No event is missed.** :meth:`try_complete_else_watch` tries first, for most operations can be completed at once
-    and are never parked. If that fails it puts the operation under all of its keys and tries again, once, however many
-    keys there are. An event that came too early to find the operation is seen by the second attempt, since the change
-    that it announces was made before. The operation's lock is held from the first attempt to the second, so an event
-    that finds the operation in between waits for the outcome.
+    **No event is missed.** :meth:`try_complete_else_watch` tries first, because most operations can be completed at
+    once and are never parked. If that fails, it puts the operation under all its keys and tries once more, however many
+    keys there are. The second attempt sees every event that came too early to find the operation, because the change
+    is made before it is announced. The operation's lock is held from the first attempt to the second, so an event that
+    finds the operation in between waits for the outcome.
 
-    **Locks.** Operation, then watcher list or timer; that order is kept everywhere. What no code here can keep is the
-    order of locks that the operations themselves take: if ``try_complete`` asks for lock L, and a thread that holds L
-    calls :meth:`check_and_complete`, each may end up waiting for the other. So do not call it with any lock held; put
-    it on the :class:`~barnabas.server.action_queue.ActionQueue`, which runs it when the request's locks are free.
+    **Locks.** Operation, then watcher list or timer; all code here keeps that order. It cannot control the locks that
+    operations take themselves: if ``try_complete`` takes lock L, and a thread that holds L calls
+    :meth:`check_and_complete`, the two may deadlock. So do not call it with any lock held. Put it on the
+    :class:`~barnabas.server.action_queue.ActionQueue`, which runs it when the request's locks are free.
 
-    **Purge.** A completed operation leaves the timer at once, and the list of the key whose event completed it; under
-    its other keys it stays until an event there or a purge. A key may never see an event again, so the lists must be
-    purged, and as that means a walk over all of them it is done when enough has gathered: the purgatory counts the
-    operations it has parked, takes off those that are still on the timer, and when more than ``purge_interval`` remain,
-    purges and starts to count anew. With an interval of 0 it purges whenever there is anything to purge, for
-    operations that hold large buffers.
+    **Purge.** A completed operation leaves the timer at once, and the list of the key whose event completed it. Under
+    its other keys it stays until an event there or a purge. A key may never see another event, so the lists must be
+    purged. A purge walks all lists, so it is done only when enough has gathered: the purgatory counts the operations it
+    has parked and subtracts those still on the timer. When more than ``purge_interval`` remain, it purges and restarts
+    the count. With an interval of 0 it purges whenever there is anything to purge, for operations that hold large
+    buffers.
 
-    (The count is raised after the operation is on the timer, not before as in Kafka: a purge in between would otherwise
-    start from a count that leaves the operation out while the timer soon counts it, and every such operation would hide
-    a dead one from then on.)
+    (The count is raised after the operation is on the timer, not before as in Kafka. Otherwise a purge in between would
+    restart from a count without the operation, while the timer soon counts it, and every such operation would hide a
+    completed one from then on.)
 
-    **Threads.** A reaper ticks the timer, the timer's executor runs what expired. With ``reaper_enabled=False`` someone
-    else calls :meth:`advance_clock`; with ``timer_enabled=False`` operations never expire.
+    **Threads.** A reaper advances the timer; the timer's executor expires operations. With ``reaper_enabled=False``
+    the owner calls :meth:`advance_clock`; with ``timer_enabled=False`` operations never expire.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class DelayedOperationPurgatory(Generic[T]):
         self._timer_enabled = timer_enabled
         self._shards: _Shards[T] = _Shards()
         self._estimate_lock = threading.Lock()
-        """Guards the estimate. The timer's lock may be taken inside."""
+        """Guards the estimate. The timer's lock may be taken while it is held."""
         self._estimated_total = 0
         self._reaper: ExpiredOperationReaper | None = None
         if reaper_enabled:
@@ -98,10 +98,10 @@ class DelayedOperationPurgatory(Generic[T]):
             self._reaper.start()
 
     def try_complete_else_watch(self, operation: T, keys: Collection[Hashable]) -> bool:
-        """Completes the operation if that can be done now, and parks it under the keys if not.
+        """Completes the operation if that is possible now, otherwise parks it under the keys.
 
-        True if this call completed it. After False it may be complete none the less, by another thread. If its
-        ``try_complete`` raises, so does this, and the operation is not parked.
+        Returns True if this call completed it. After False another thread may have completed it. If its
+        ``try_complete`` raises, this call raises the same error and the operation is not parked.
         """
         if not keys:
             raise ValueError(f"{operation!r} has no key to be watched under: no event could complete it")
@@ -119,7 +119,7 @@ class DelayedOperationPurgatory(Generic[T]):
             if self._timer_enabled and not operation.is_completed():
                 self._add_to_timer(operation)
         except BaseException:
-            # The caller now answers the request with this error, so no event may let the operation answer it again.
+            # The caller now sends this error as the response, so no event may let the operation send a second one.
             operation.abandon()
             raise
         finally:
@@ -132,11 +132,11 @@ class DelayedOperationPurgatory(Generic[T]):
         try:
             self._timer.add(operation)
         except TimerClosedError:
-            # Shutting down: nobody is left to end the wait, so it ends now.
+            # Shutting down: nothing would expire the operation later, so it expires now.
             operation.run()
             return
         if operation.is_completed():
-            # An event was quicker, and its cancel came before the add.
+            # An event completed it in the meantime, and its cancel came before the add.
             operation.cancel()
 
     def check_and_complete(self, key: Hashable) -> int:
@@ -149,15 +149,15 @@ class DelayedOperationPurgatory(Generic[T]):
     def is_watched(self, key: Hashable) -> bool:
         """Whether any operation waits under a key.
 
-        Who has changed something and hears that nobody waits has nobody to tell: an operation that comes to wait later
-        looks once more after it has put itself on the list, and sees the change.
+        A caller that has made a change and gets False needs no check_and_complete: an operation that is parked later
+        tries again after it is on the list, and sees the change.
         """
         return key in self._shards[hash(key) % SHARDS].watched
 
     def cancel_for_key(self, key: Hashable) -> list[T]:
         """Stops watching the key and takes its operations off the timer; returns those that were not complete.
 
-        They are not completed: the caller does with them what it wants. (Under their other keys they still are.)
+        They are not completed: that is up to the caller. They are still watched under their other keys.
         """
         cancelled = self._shards[hash(key) % SHARDS].cancel(key)
         for operation in cancelled:
@@ -165,22 +165,22 @@ class DelayedOperationPurgatory(Generic[T]):
         return cancelled
 
     def watched(self) -> int:
-        """Entries in all watcher lists: an operation counts once for each key, and until it is purged."""
+        """Counts the entries of all watcher lists: an operation counts once per key, until it is purged."""
         return sum(shard.count() for shard in self._shards.made())
 
     def watched_keys(self) -> list[Hashable]:
-        """The keys that anything is watched under."""
+        """Returns the keys that have operations."""
         return [key for shard in self._shards.made() for key in shard.watched_keys()]
 
     def num_delayed(self) -> int:
-        """Operations on the timer."""
+        """Counts the operations on the timer."""
         return self._timer.size()
 
     def advance_clock(self, timeout_ms: int) -> None:
-        """One turn of the reaper: expires what is due, waiting at most so long for it, and purges if it is time to."""
+        """Runs one turn of the reaper: waits at most ``timeout_ms`` for expirations, then purges if necessary."""
         self._timer.advance_clock(timeout_ms)
         with self._estimate_lock:
-            # Both counts under the lock, or an operation parked between the two readings would be forgotten.
+            # Both counts are read under the lock, otherwise an operation parked in between would be lost.
             delayed = self._timer.size()
             if self._estimated_total - delayed <= self._purge_interval:
                 return
@@ -189,8 +189,7 @@ class DelayedOperationPurgatory(Generic[T]):
         log.debug("purged %d entries from the watcher lists of purgatory %s", purged, self.name)
 
     def shutdown(self) -> None:
-        """Ends the reaper and the timer and returns when their threads have ended. Parked operations stay as they
-        are."""
+        """Stops the reaper and the timer and joins their threads. Parked operations are left as they are."""
         if self._reaper is not None:
             self._reaper.shutdown()
         self._timer.close()
@@ -200,7 +199,7 @@ class DelayedOperationPurgatory(Generic[T]):
 
 
 class ExpiredOperationReaper(ShutdownableThread):
-    """Ticks a purgatory's timer."""
+    """Advances a purgatory's timer."""
 
     def __init__(
         self,

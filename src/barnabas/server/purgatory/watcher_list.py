@@ -1,4 +1,4 @@
-"""Which operations wait for what."""
+"""Lists of the operations that watch each key."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ T = TypeVar("T", bound=DelayedOperation)
 class WatcherList(Generic[T]):
     """One shard of a purgatory: the keys that hash to it, each with the operations that watch it, oldest first.
 
-    The lock is never held while an operation's own lock is taken: an operation that is being parked holds its lock and
-    asks for this one, so the other way round two threads would wait for each other. Hence the walk in
-    :meth:`try_complete` is over a copy.
+    The lock is never held while an operation's lock is taken: an operation that is being parked holds its lock and
+    takes this one, so the opposite order could deadlock. Therefore :meth:`try_complete` iterates over a copy.
 
-    Operations are kept by identity, so that a subclass may define equality as it likes.
+    Operations are stored by identity, so that a subclass may define its own equality.
     """
 
     __slots__ = ("_lock", "watched")
@@ -31,7 +30,7 @@ class WatcherList(Generic[T]):
         self._lock = threading.Lock()
         """Guards both levels of the map below."""
         self.watched: dict[Hashable, dict[int, T]] = {}
-        """Keys with at least one operation that watches them. Others may look up a key, without the lock."""
+        """The keys with at least one operation. A key may be looked up without the lock."""
 
     def watch(self, key: Hashable, operation: T) -> None:
         with self._lock:
@@ -41,10 +40,10 @@ class WatcherList(Generic[T]):
             operations[id(operation)] = operation
 
     def try_complete(self, key: Hashable) -> int:
-        """Gives each operation that watches the key its chance; returns how many took it.
+        """Lets each operation that watches the key try to complete; returns how many did.
 
-        One that raises does not spoil it for the others, nor for the caller, whose request it is not: it is logged, and
-        if it is not complete it goes on waiting.
+        If an operation raises, the error is logged and the others still run. The caller, which handles another request,
+        does not see the error. The operation keeps waiting unless it is complete.
         """
         with self._lock:
             operations = self.watched.get(key)
@@ -66,14 +65,14 @@ class WatcherList(Generic[T]):
         return completed
 
     def cancel(self, key: Hashable) -> list[T]:
-        """Lets go of all operations that watch the key; returns those that were still to be completed."""
+        """Removes all operations that watch the key; returns those that were not complete."""
         with self._lock:
             operations = self.watched.pop(key, {})
         return [operation for operation in operations.values() if not operation.is_completed()]
 
     def purge(self) -> int:
-        """Lets go of the operations that are complete; returns how many entries that were."""
-        purged: list[T] = []  # they are freed after the lock is, in case that runs anybody's finalizer
+        """Removes the completed operations; returns the number of entries removed."""
+        purged: list[T] = []  # keeps them alive until the lock is released, because freeing may run a finalizer
         with self._lock:
             for key, operations in list(self.watched.items()):
                 finished = [operation for operation in operations.values() if operation.is_completed()]
@@ -82,7 +81,7 @@ class WatcherList(Generic[T]):
         return len(purged)
 
     def count(self) -> int:
-        """How many entries there are; an operation has one for each of its keys."""
+        """Returns the number of entries; an operation has one for each of its keys."""
         with self._lock:
             return sum(map(len, self.watched.values()))
 
@@ -97,8 +96,8 @@ class WatcherList(Generic[T]):
                 self._drop(key, operations, finished)
 
     def _drop(self, key: Hashable, operations: dict[int, T], finished: list[T]) -> None:
-        """Under the lock. A key without operations goes, too, or the map would grow with every topic ever waited
-        for."""
+        """Removes operations, and the key if it has none left: otherwise the map would grow with every topic ever
+        watched. Requires the lock."""
         for operation in finished:
             operations.pop(id(operation), None)
         if not operations:

@@ -1,4 +1,4 @@
-"""Timeouts: a hierarchical timing wheel, in which adding and cancelling cost the same however many wait."""
+"""Timeouts: a hierarchical timing wheel. Adding and cancelling take constant time, however many tasks wait."""
 
 from __future__ import annotations
 

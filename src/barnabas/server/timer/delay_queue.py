@@ -9,18 +9,17 @@ from barnabas.common.clock import Clock
 from barnabas.server.timer.timer_task_list import TimerTaskList
 
 MAX_WAIT_MS = 3_600_000
-"""The longest single wait. Operating systems refuse timeouts of many years; after an hour the queue looks again."""
+"""The longest single wait. Operating systems reject timeouts of many years; after an hour the queue checks again."""
 
 
 class DelayQueue:
-    """Buckets ordered by when they fall due.
+    """Orders buckets by expiration.
 
-    Without it a timer would have to step through time tick by tick. With it the timer sleeps until the next bucket that
-    holds anything, and jumps there. It is a heap, so an insertion is logarithmic, but in the number of buckets (some
-    twenty for each level of the wheel), never in the number of tasks: a million tasks that fall due in the next
-    minute sit in at most 80 buckets.
+    Without it a timer would have to advance tick by tick. With it the timer sleeps until the next bucket that is not
+    empty. It is a heap, so an insertion is logarithmic in the number of buckets (about twenty per level of the wheel),
+    not in the number of tasks: a million tasks that fall due in the next minute take at most 80 buckets.
 
-    All methods are safe to call from any thread. A bucket must not change its expiration while it is in here.
+    All methods are thread-safe. A bucket must not change its expiration while it is queued.
     """
 
     __slots__ = ("_changed", "_clock", "_heap", "_sequence")
@@ -28,7 +27,7 @@ class DelayQueue:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed = threading.Condition(threading.Lock())
-        """Guards the fields below. It is the innermost lock: only the clock is called while it is held."""
+        """Guards the fields below. The innermost lock: only the clock is called while it is held."""
         self._heap: list[tuple[int, int, TimerTaskList]] = []
         self._sequence = 0  # orders buckets of the same time by arrival, and keeps the heap from comparing buckets
 
@@ -39,17 +38,17 @@ class DelayQueue:
             entry = (bucket.expiration_ms, self._sequence, bucket)
             heapq.heappush(self._heap, entry)
             if self._heap[0] is entry:
-                self._changed.notify_all()  # whoever waits, waits for a later one
+                self._changed.notify_all()  # waiters are waiting for a later bucket
 
     def poll(self) -> TimerTaskList | None:
-        """Takes out the bucket that is due first, or nothing if none is due."""
+        """Removes and returns the first due bucket; None if no bucket is due."""
         with self._changed:
             if self._heap and self._heap[0][0] <= self._clock.hi_res_milliseconds():
                 return heapq.heappop(self._heap)[2]
             return None
 
     def await_due(self, timeout_ms: int) -> bool:
-        """Blocks until a bucket is due, for at most so long; whether one is. It is left in the queue."""
+        """Blocks until a bucket is due or the timeout; returns whether one is due. The bucket stays in the queue."""
         with self._changed:
             now = self._clock.hi_res_milliseconds()
             deadline = now + timeout_ms

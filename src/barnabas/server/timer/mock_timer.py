@@ -10,7 +10,7 @@ from barnabas.server.timer.timer_task import TimerClosedError, TimerTask
 
 
 class MockTimer:
-    """Runs tasks on the thread that moves its clock, in the order in which they fall due.
+    """Runs tasks on the thread that advances its clock, in the order of their expiration.
 
     >>> class Note(TimerTask):
     ...     def run(self) -> None:
@@ -24,13 +24,12 @@ class MockTimer:
     >>> timer.size()
     1
 
-    Unlike a :class:`~barnabas.server.timer.SystemTimer` it moves time itself: :meth:`advance_clock` carries the clock
-    from one task to the next and on to the end of the timeout, so each task sees the time it was due at, and a task
-    that one of them adds runs in the same call if it falls due in it. A purgatory over this timer is made with
-    ``reaper_enabled=False``: a reaper would let time race.
+    Unlike a :class:`~barnabas.server.timer.SystemTimer` it advances time itself: :meth:`advance_clock` moves the clock
+    from task to task and then to the end of the timeout. Each task sees the time it was due at, and a task that another
+    task adds runs in the same call if it falls due in it. A purgatory with this timer needs ``reaper_enabled=False``: a
+    reaper would keep advancing the clock.
 
-    It is a sorted list on purpose, with nothing in common with the timing wheel, so that the one can be checked against
-    the other.
+    It deliberately uses a heap and shares nothing with the timing wheel, so that tests can compare the two.
     """
 
     def __init__(self, clock: MockClock | None = None) -> None:
@@ -66,7 +65,7 @@ class MockTimer:
             return self._forget(task)
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Moves the clock by so much, and runs what falls due on the way; whether anything did."""
+        """Advances the clock by ``timeout_ms`` and runs the tasks that fall due; returns whether any did."""
         end_ms = self.clock.hi_res_milliseconds() + timeout_ms
         any_due = False
         while (task := self._take_next(end_ms)) is not None:
@@ -77,7 +76,7 @@ class MockTimer:
         return any_due
 
     def wake(self) -> None:
-        """Does nothing: nobody waits here."""
+        """Does nothing: :meth:`advance_clock` never blocks."""
 
     def size(self) -> int:
         with self._lock:

@@ -13,34 +13,34 @@ from barnabas.server.timer.timer_task_list import TimerTaskList
 from barnabas.server.timer.timing_wheel import TimingWheel
 
 FLUSH_BATCH = 256
-"""How many tasks of a due bucket are moved before the lock is let go. A bucket of a coarse wheel can hold hundreds of
-thousands of them, and whoever adds or cancels meanwhile is a request handler."""
+"""How many tasks of a due bucket are moved per hold of the lock. A bucket of a coarse wheel can hold hundreds of
+thousands of tasks, and request handlers that add or cancel wait for the lock."""
 
 
 class SystemTimer:
-    """A timing wheel, the queue that says when to turn it, and a thread that runs what falls due.
+    """Combines a timing wheel, a delay queue of its buckets, and a thread that runs the tasks that fall due.
 
         handler threads      add, cancel ──> wheel ──> delay queue of buckets
         reaper thread        advance_clock ──────────────┘   flushes due buckets: back to the wheel, or
         executor-<name>      run <───────────────────────────  to the executor
 
-    The timer does not tick by itself: some thread calls :meth:`advance_clock` in a loop (in a broker the purgatory's
-    reaper does, see :class:`~barnabas.server.purgatory.DelayedOperationPurgatory`), and a test calls it when it likes.
+    The timer does not advance by itself: a thread calls :meth:`advance_clock` in a loop. In a broker this is the
+    purgatory's reaper (see :class:`~barnabas.server.purgatory.DelayedOperationPurgatory`).
 
-    **Locking.** Kafka takes a readers/writer lock (adding reads, ticking writes), a monitor for each bucket and an
-    atomic counter, so that threads can add to different buckets side by side. Here one plain lock guards everything:
-    wheel, links and count. What it protects takes less than a microsecond, while a readers/writer lock in Python takes
-    several operations on locks, each about as long as the protected part; it would cost more than it could ever let run
-    in parallel, with the GIL or without. The writer's side of Kafka's lock is what can be long, when a full bucket is
-    flushed: here the bucket is detached in constant time and its tasks are moved in batches, with the lock free in
-    between. Nothing depends on the GIL.
+    **Locking.** Kafka uses a readers/writer lock (adding reads, ticking writes), a monitor for each bucket and an
+    atomic counter, so that threads can add to different buckets in parallel. Here one plain lock guards everything:
+    wheel, links and count. The protected code takes less than a microsecond. A readers/writer lock in Python takes
+    several lock operations, each about as long as the protected code, so it would cost more than the parallelism gains,
+    with the GIL or without. In Kafka the writer may hold the lock for long, when it flushes a full bucket. Here the
+    bucket is detached in constant time and its tasks are moved in batches, with the lock released in between. Nothing
+    depends on the GIL.
 
-    Taking a bucket off the queue, moving the wheel's clock and detaching the bucket happen under one hold of the lock.
-    Were the bucket taken outside, as Kafka can afford with its single reaper, a second caller could move the clock past
-    it, a task of the next round could be put in, and the clock would then follow that task into the future.
+    Taking a bucket off the queue, advancing the wheel's clock and detaching the bucket happen under one hold of the
+    lock. If the bucket were taken outside, as Kafka can do with its single reaper, a second caller could advance the
+    clock past it, a task of the next round could be added to it, and the clock would follow that task into the future.
 
-    Order of locks: timer, then delay queue or executor, then clock. No task is run and no foreign code is called while
-    the lock is held.
+    Lock order: timer, then delay queue or executor, then clock. No task and no foreign code runs while the lock is
+    held.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SystemTimer:
         exit_procedure: ExitProcedure = exit_process,
     ) -> None:
         self._clock = clock
-        self._now_ms = clock.hi_res_milliseconds  # bound once: it is called for every request that waits
+        self._now_ms = clock.hi_res_milliseconds  # bound once: called for every delayed request
         self._lock = threading.Lock()
         """Guards the fields below, the links of all tasks that wait here, and their expirations."""
         self._size = 0
@@ -89,7 +89,7 @@ class SystemTimer:
             return True
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Waits until a bucket is due, at most so long, then flushes that and every other one that is due."""
+        """Waits at most ``timeout_ms`` until a bucket is due, then flushes all due buckets."""
         if not self._queue.await_due(timeout_ms):
             return False
         flushed = False
@@ -108,10 +108,9 @@ class SystemTimer:
             return bucket.detach()
 
     def _move_on(self, bucket: TimerTaskList) -> bool:
-        """Moves a batch of a detached bucket's tasks to finer buckets or to the executor; whether there are more.
+        """Moves a batch of a detached bucket's tasks to finer buckets or the executor; returns whether more are left.
 
-        Between two batches the tasks that are left still wait, linked in ``bucket``, so they can be cancelled or added
-        anew as ever.
+        Between two batches the remaining tasks stay linked in ``bucket``, so they can still be cancelled or re-added.
         """
         expired: list[TimerTask] = []
         with self._lock:
@@ -129,10 +128,10 @@ class SystemTimer:
             return bool(bucket)
 
     def wake(self) -> None:
-        """Ends a wait in :meth:`advance_clock`, with a bucket that is due and has nothing in it.
+        """Ends a wait in :meth:`advance_clock` by queueing an empty bucket that is due.
 
-        A task without a delay, Kafka's way, would not always do: when the wheel's clock is up to date it goes straight
-        to the executor, and nobody hears of it in the queue.
+        Kafka adds a task without a delay, but that does not always work: when the wheel's clock is up to date, the task
+        goes directly to the executor and the queue is not notified.
         """
         nothing = TimerTaskList()
         nothing.set_expiration(self._clock.hi_res_milliseconds())

@@ -1,4 +1,4 @@
-"""The one thread that runs what a timer hands it."""
+"""The thread that runs a timer's expired tasks."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ class Runnable(Protocol):
 
 
 class TaskExecutor(ShutdownableThread):
-    """Runs tasks one after the other, on a thread of its own, in the order they were submitted.
+    """Runs tasks one after the other, on its own thread, in the order of submission.
 
-    ``concurrent.futures.ThreadPoolExecutor`` would do the same with a future for each task, which nobody looks at, and
-    a number appended to the thread's name, which operators look for.
+    ``concurrent.futures.ThreadPoolExecutor`` would create an unused future for each task, and append a number to the
+    thread's name, which operators look for.
 
-    A task that raises is logged and the next one is run. Shutdown runs what was submitted before it.
+    If a task raises, the error is logged and the next task runs. Shutdown runs the tasks submitted before it.
     """
 
     def __init__(self, name: str, *, daemon: bool = False, exit_procedure: ExitProcedure = exit_process) -> None:
         super().__init__(name, daemon=daemon, exit_procedure=exit_procedure)
         self._accepting_lock = threading.Lock()
-        """Keeps the end marker last: guards the flag, and every put, so that no task is queued behind the marker."""
+        """Guards the flag and every put, so that no task is queued behind the end marker."""
         self._accepting = True
         self._submitted: queue.SimpleQueue[deque[Runnable] | None] = queue.SimpleQueue()
 
     def submit(self, tasks: Iterable[Runnable]) -> bool:
-        """Has these run, in order: many tasks for the price of one hand-over. False, and nothing is run, after
-        shutdown."""
+        """Queues tasks in order, with one queue operation. Returns False, and runs nothing, after shutdown."""
         with self._accepting_lock:
             if self._accepting:
                 self._submitted.put(deque(tasks))
@@ -51,7 +50,7 @@ class TaskExecutor(ShutdownableThread):
     def do_work(self) -> None:
         while (tasks := self._submitted.get()) is not None:
             while tasks:
-                # Popped, so that each task is let go of as soon as it has run: it may hold a large buffer.
+                # Popped, so that each task is freed as soon as it has run: it may hold a large buffer.
                 self._run(tasks.popleft())
 
     @staticmethod

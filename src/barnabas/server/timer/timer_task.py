@@ -1,4 +1,4 @@
-"""What a timer runs, and what a timer is."""
+"""Timer tasks and the timer interface."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from barnabas.common.exceptions import BarnabasError
 
 
 class TimerClosedError(BarnabasError, RuntimeError):
-    """The timer has been closed: what is added now would never be run."""
+    """The timer is closed: a task added now would never run."""
 
 
 class Timer(Protocol):
     """Runs tasks when their delay is over: :class:`SystemTimer` in a broker, :class:`MockTimer` in a test."""
 
     def add(self, task: TimerTask) -> None:
-        """Has the task run after its delay. One that was already waiting here starts to wait anew.
+        """Schedules the task after its delay. A task that is already waiting restarts its delay.
 
         Raises :class:`TimerClosedError` after :meth:`close`.
         """
         ...
 
     def remove(self, task: TimerTask) -> bool:
-        """What :meth:`TimerTask.cancel` calls: takes the task out, if it still waits."""
+        """Removes the task if it still waits. Called by :meth:`TimerTask.cancel`."""
         ...
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Waits at most so long for something to fall due and moves on what has; whether anything had."""
+        """Waits at most ``timeout_ms`` for due tasks and processes them; returns whether there were any."""
         ...
 
     def wake(self) -> None:
-        """Ends an :meth:`advance_clock` that is waiting, or the next one if none is."""
+        """Ends the wait of the current :meth:`advance_clock`, or of the next one."""
         ...
 
     def size(self) -> int:
-        """The number of tasks that wait."""
+        """Returns the number of waiting tasks."""
         ...
 
     def close(self) -> None:
-        """Runs what has already fallen due, drops the rest and ends the timer's threads."""
+        """Runs the tasks that have already fallen due, drops the others and stops the timer's threads."""
         ...
 
 
 class TimerTask(abc.ABC):
-    """Something to :meth:`run` after ``delay_ms``, unless it is cancelled first.
+    """A task that runs after ``delay_ms``, unless it is cancelled first.
 
-    A task is itself the link of the bucket that it waits in, so a timer allocates nothing for it. That takes a rule
-    about who may touch the links: before its first :meth:`Timer.add` a task belongs to whoever made it, and from then
-    on, for good, to that timer, whose lock guards all fields below. A task cannot move to another timer.
+    The task itself is the list node in its bucket, so a timer allocates nothing for it. This requires an ownership rule
+    for the links: until its first :meth:`Timer.add` a task belongs to its creator. After that it belongs to the timer,
+    whose lock guards all fields below. A task cannot move to another timer.
 
-    :meth:`cancel` may be called by any thread at any time, also on a task that was never added or has long run.
+    Any thread may call :meth:`cancel` at any time, even on a task that was never added or has already run.
     """
 
     __slots__ = ("_next", "_previous", "_timer", "delay_ms", "expiration_ms")
@@ -58,9 +58,9 @@ class TimerTask(abc.ABC):
     def __init__(self, delay_ms: int) -> None:
         self.delay_ms = delay_ms
         self.expiration_ms = -1
-        """When it falls due on the timer's clock; set by the timer."""
+        """When the task falls due on the timer's clock; set by the timer."""
         self._timer: Timer | None = None
-        # Neighbours in a bucket, which are tasks or the bucket itself; None while it does not wait.
+        # Neighbours in the bucket: tasks or the bucket itself. None while the task does not wait.
         self._next: Any = None
         self._previous: Any = None
 
@@ -69,12 +69,12 @@ class TimerTask(abc.ABC):
         """Called on the timer's thread when the delay is over."""
 
     def cancel(self) -> bool:
-        """Takes the task off its timer, which forgets it at once. False if it did not wait (any more).
+        """Removes the task from its timer at once. Returns False if it was not waiting.
 
-        A task that has fallen due and is on its way to the executor is no longer waiting: it runs.
+        A task that has fallen due and is queued for the executor is no longer waiting: it runs.
         """
         timer = self._timer
-        # No timer yet means that this cancel comes before the add, and an add after a cancel is valid.
+        # Without a timer, this cancel precedes the add, and an add after a cancel is valid.
         return timer is not None and timer.remove(self)
 
     def __repr__(self) -> str:

@@ -8,17 +8,17 @@ from barnabas.server.timer.timer_task import TimerTask
 
 
 class TimerTaskList:
-    """The tasks that fall due in the same tick: a ring of links with the list itself as the dummy root.
+    """The tasks that fall due in the same tick: a circular doubly linked list with the list itself as dummy root.
 
-    With the root in the ring no link lacks a neighbour, so a task is unlinked by joining the two beside it, without
-    knowing which list it is in:
+    With the root in the ring every node has two neighbours, so a task is unlinked by joining its neighbours, without
+    knowing its list:
 
         list <-> task <-> task <-> list
 
-    That is why a dict per bucket, which would be the quicker structure to type, is not used: it keeps its table after
-    its entries have gone, and now and then an insertion stops to copy it.
+    A dict per bucket would be simpler, but it keeps its table after its entries are removed, and an insertion
+    occasionally has to copy it.
 
-    The list has no lock of its own. It belongs to a wheel, and the wheel's timer guards both.
+    The list has no lock. It belongs to a wheel, and the wheel's timer guards both.
     """
 
     __slots__ = ("_next", "_previous", "expiration_ms")
@@ -27,12 +27,12 @@ class TimerTaskList:
 
     def __init__(self) -> None:
         self.expiration_ms = self.NEVER
-        """When the bucket falls due in the present round of the wheel."""
+        """When the bucket falls due in the current round of the wheel."""
         self._next: Any = self
         self._previous: Any = self
 
     def add(self, task: TimerTask) -> None:
-        """Links an unlinked task at the end: tasks of one tick run in the order they came."""
+        """Appends an unlinked task: tasks of one tick run in the order in which they were added."""
         last = self._previous
         task._previous = last
         task._next = self
@@ -41,25 +41,25 @@ class TimerTaskList:
 
     @staticmethod
     def unlink(task: TimerTask) -> None:
-        """Takes a linked task out of whatever list it is in, and lets go of it."""
+        """Removes a linked task from its list."""
         before = task._previous
         after = task._next
         before._next = after
         after._previous = before
-        # Besides marking the task as idle this breaks its references into the ring: its memory is freed by
-        # reference counting, now, and not by a later run of the cycle collector.
+        # This marks the task as idle and breaks its references into the ring, so that reference counting frees its
+        # memory now, not a later run of the cycle collector.
         task._next = task._previous = None
 
     def set_expiration(self, expiration_ms: int) -> bool:
-        """Whether this is news: the first task of a round sets it, and has the bucket queued; the others find it
-        set."""
+        """Sets the expiration; returns whether it changed. Only the first task of a round changes it and has the
+        bucket queued."""
         if self.expiration_ms == expiration_ms:
             return False
         self.expiration_ms = expiration_ms
         return True
 
     def detach(self) -> TimerTaskList:
-        """Moves all tasks, in constant time, to a new list, and leaves this one as new for its next round."""
+        """Moves all tasks to a new list, in constant time, and resets this one for its next round."""
         detached = TimerTaskList()
         first, last = self._next, self._previous
         if first is not self:
@@ -70,7 +70,7 @@ class TimerTaskList:
         return detached
 
     def pop(self) -> TimerTask | None:
-        """Unlinks the first task."""
+        """Removes and returns the first task."""
         task = self._next
         if task is self:
             return None

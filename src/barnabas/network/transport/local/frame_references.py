@@ -1,33 +1,29 @@
-"""References: what goes through a local socket instead of a large message.
+"""Frame references: sent through a local socket in place of large messages.
 
-Between two processes of one user on one machine nothing large has to go through a socket at all. Each tells the other
-where it is:
+Two processes of one user on one machine need not send large data through a socket. Each sends its location instead:
 
-- a client's batch is in memory that both have (`shared_memory`). The broker copies it from there,
-  once, before it looks at anything in it: the client can change that memory at any time, also between the check of a
-  batch and its write to the log;
-- the records that a consumer asks for are in the files of the log, and so in the system's page cache. The broker sends
-  the *descriptors* of these files, which a Unix socket can carry (``SCM_RIGHTS``), and the client reads them into the
-  memory that it would have received them into, or leaves that to who wants to have what is in them
-  (`unread_message`). The file stays open as long as it takes, whatever the broker does with it
-  meanwhile. The descriptors are open for reading only.
+- A client's batch is in shared memory (`shared_memory`). The broker copies it once, before it examines it: the client
+  can change that memory at any time, even between the check of a batch and its write to the log.
+- The records that a consumer fetches are in the files of the log, and so in the system's page cache. The broker sends
+  the *descriptors* of these files, which a Unix socket can carry (``SCM_RIGHTS``). The client reads the files into the
+  memory that would have received the message, or leaves that to the consumer of the records (`unread_message`). The
+  file stays open as long as needed, whatever the broker does with it meanwhile. The descriptors are read-only.
 
-A reference stands where a message's length would be, and begins with a length that no message has:
+A reference begins with a length that no message has:
 
     int32 -2   int32 length of what follows   int8 1   int32 memory   int64 position   int32 size
     int32 -2   int32 length of what follows   int8 2   int32 size     int32 pieces, then for each of these
                                                        int32 length   so many bytes of the message
                                                     or int32 -1       int64 position in the next file   int32 size
 
-The descriptor of a memory comes with the first reference to it, those of files each time. Each end keeps a few of them
-until it gets to their reference, and no more: a peer that sends others loses its connection. Where no references were
-agreed on, the system closes descriptors that come. What is read is the message
-as it would have come through the socket, and nobody above a channel knows the difference: sizes, quotas and metrics are
-those of the message.
+The descriptor of a memory comes with the first reference to it, those of files come each time. Each end keeps only a
+few descriptors until it reaches their reference; a peer that sends more loses its connection. Unless references were
+agreed on, the system closes arriving descriptors. The result is the message as the socket would have delivered it, and
+layers above a channel see no difference: sizes, quotas and metrics are those of the message.
 
-Who may do that? A broker lets a client of its own user, which the system vouches for (``SO_PEERCRED``): such a one
-could read and write the files of the log anyway. And both say so before they do it, in the ApiVersions request and
-answer that are the first on a local socket (`barnabas.network.transport.local.offer`).
+A broker allows references only for a client process of its own user, which the system verifies (``SO_PEERCRED``): such
+a process could read and write the log files anyway. Both sides announce references before they use them, in the
+ApiVersions request and response that come first on a local socket (`barnabas.network.transport.local.offer`).
 """
 
 from __future__ import annotations
@@ -52,19 +48,19 @@ FileRegion = reactor.FileRegion
 log = logging.getLogger(__name__)
 
 MARK: Final = -2
-"""What stands where a message has its length."""
+"""Marks a reference, in place of a message's length."""
 HEAD: Final = struct.Struct(">ii")
-"""The mark, and the length of the reference."""
+"""The mark and the length of the reference."""
 MOST_BYTES: Final = 1 << 14
-"""A reference is no longer than that: it goes into a socket in one piece, or not at all."""
+"""The maximum length of a reference: a socket must take it in one piece or not at all."""
 MOST_FILES: Final = 64
-"""The system has a limit of 253 for one message. A receiver keeps no more until it gets to their reference."""
+"""The maximum of descriptors per reference, and of descriptors that a receiver keeps. The system's limit is 253."""
 MOST_MEMORIES: Final = 2
-"""What a broker keeps of the memories of one connection. The last one before may have requests in it still."""
+"""How many memories a broker keeps per connection. The previous one may still hold requests."""
 MOST_KEPT_BYTES: Final = 1 << 22
-"""The buffer that a batch is copied into is kept for the next one, unless it is larger than that."""
+"""The buffer that a batch is copied into is kept for the next batch, unless it is larger than this."""
 LEAST_BYTES_PER_FILE: Final = 1 << 15
-"""To open and to close a file costs as much as to receive so many bytes."""
+"""Opening and closing a file costs as much as receiving this many bytes."""
 _MEMORY: Final = 1
 _FILES: Final = 2
 _IN_MEMORY: Final = struct.Struct(">bIqi")
@@ -76,7 +72,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 class FrameReferences:
-    """The references of one connection, both ways. It belongs to the thread of the connection's selector."""
+    """The references of one connection, in both directions. Belongs to the thread of the connection's selector."""
 
     __slots__ = ("_kept", "_known", "_reading", "_send_with_files", "_told", "_unread", "files")
 
@@ -85,17 +81,17 @@ class FrameReferences:
         self._reading = FileReading() if reading is None else reading
         self._unread = UnreadMessages()
         self.files: list[int] = []
-        """Descriptors that have arrived, and belong to references that have not been followed yet."""
+        """Descriptors that have arrived for references that have not been resolved yet."""
         self._told: dict[int, SharedMemory] = {}
-        """The memories that the other end knows of, by their ids."""
+        """The memories that the other end knows, by id."""
         self._known: dict[int, memoryview] = {}
-        """The same, of the other end."""
+        """The other end's memories that this end has mapped, by id."""
         self._kept: bytearray | None = None
 
     # -- sending
 
     def send(self, pieces: Sequence[Any], size: int) -> bool:
-        """Sends a reference to a message, if it is one for that; ``BlockingIOError`` if there is no room for it now."""
+        """Sends a suitable message as a reference; ``BlockingIOError`` if the socket has no room for it now."""
         if size < LEAST_BYTES:
             return False
         if len(pieces) <= 3:
@@ -126,7 +122,7 @@ class FrameReferences:
                 parts.append(_REGION.pack(_NO_BYTES, piece.position, piece.count))
                 files.append(int(piece.fd))
             else:
-                data = piece[4:] if first else piece  # it begins with the length
+                data = piece[4:] if first else piece  # without the length at its beginning
                 if len(data) > MOST_BYTES:
                     return False
                 parts += (_LENGTH.pack(len(data)), data)
@@ -156,12 +152,12 @@ class FrameReferences:
         if sent != len(data):
             raise OSError(f"{sent} bytes of a reference of {len(data)} were taken: it cannot be continued")
 
-    # -- following
+    # -- resolving
 
     def follow(self, reference: memoryview, buffer_for: Callable[[int], bytearray], most: int) -> memoryview:
-        """The message that a reference stands for.
+        """Returns the message that a reference stands for.
 
-        ``buffer_for`` has room for so many bytes, or raises because there are more than the ``most`` that there may be.
+        ``buffer_for`` returns a buffer for a number of bytes, or raises if that exceeds ``most``, the maximum. Raises
         ``OSError``, ``EOFError`` or ``ValueError`` if there is no such message.
         """
         try:
@@ -190,14 +186,14 @@ class FrameReferences:
             self._known[memory_id] = memory
         if position < 0 or size < 0 or position + size > len(memory):
             raise ValueError(f"{size} bytes at {position} of {len(memory)}")
-        # A copy: what is checked has to be what is written, and the other end may change its memory in between.
+        # Copy first: the data written must be the data checked, and the other end may change its memory in between.
         keep = LEAST_BYTES <= size <= min(most, MOST_KEPT_BYTES)
         view = memoryview(self._kept_buffer(size) if keep else buffer_for(size))[:size]
         view[:] = memory[position : position + size]
         return view
 
     def _kept_buffer(self, size: int) -> bytearray:
-        """The buffer of the last batch, if nobody looks at it any more: new memory costs as much as the copy."""
+        """Returns the buffer of the last batch if it is unused: allocating memory costs as much as the copy."""
         buffer = self._kept
         if buffer is None or len(buffer) < size or not is_free(buffer):
             buffer = self._kept = sockets.large_buffer(with_room_to_grow(size))
@@ -239,10 +235,10 @@ class FrameReferences:
             raise OSError("a reference has come without its file: perhaps there are too many open files")
         return self.files.pop(0)
 
-    # -- the end
+    # -- closing
 
     def close(self) -> None:
-        """What was sent may be looked at by the other end still, for nobody knows how long."""
+        """Retires the memories sent: the other end may go on reading them for an unknown time."""
         for memory in self._told.values():
             memory.retire()
         self._told.clear()
@@ -254,7 +250,7 @@ class FrameReferences:
 
 
 def is_same_user(sock: socket.socket) -> bool:
-    """Whether the process at the other end of a Unix socket belongs to the user of this one."""
+    """Whether the process at the other end of a Unix socket runs as the same user."""
     if sock.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return False
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -263,7 +259,7 @@ def is_same_user(sock: socket.socket) -> bool:
 
 
 def _reopened(fd: int) -> int:
-    """The same file, open for reading only: the log's own descriptor would let its receiver write."""
+    """Reopens a file read-only: the log's own descriptor would let the receiver write."""
     return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 

@@ -1,4 +1,4 @@
-"""The transport of a local socket: bytes as they are, and references to what need not go through it."""
+"""The transport of a local socket: plain bytes, and references in place of large messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _unpack_size: Final = struct.Struct(">i").unpack_from
 
 
 class LocalTransportLayer(PlaintextTransportLayer):
-    """A Unix socket, to and from a process of this machine."""
+    """A Unix socket between processes of this machine."""
 
     __slots__ = ("references", "send_whole", "special_frame")
 
@@ -30,9 +30,9 @@ class LocalTransportLayer(PlaintextTransportLayer):
         self.send_whole = self.special_frame = None
 
     def refer(self, reading: FileReading | None = None, most_files: int = MOST_FILES) -> None:
-        """From here on large messages may come, and go, as references: see `frame_references`.
+        """Allows sending and receiving large messages as references: see `frame_references`.
 
-        At most so many descriptors that arrive are kept until their reference is followed; more end the connection.
+        At most ``most_files`` arriving descriptors are kept until their reference is resolved; more end the connection.
         """
         if self.references is not None:
             return

@@ -1,4 +1,4 @@
-"""The broker's end of the local socket: see `barnabas.network.transport.local.offer`."""
+"""The broker's side of the local socket: see `barnabas.network.transport.local.offer`."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ log = logging.getLogger(__name__)
 _CLOSE_AT_ONCE = struct.pack("ii", 1, 0)
 _RANDOM_BYTES = 16
 MOST_PER_TURN = 64
-"""Then those that are connected get their turn, however many others come."""
+"""The most arrivals handled per turn, so that connected clients get their turn."""
 
 
 class LocalListener:
-    """Where the connections of one processor may move to.
+    """Accepts the connections of one processor that move to the local socket.
 
-    It belongs to a processor and not to the acceptor, for a connection that moves was accepted before. No quota has to
-    be asked again, so it must not wait behind those that do: an acceptor waits when the broker has as many connections
-    as it may have, and a client that is one of these would wait with it.
+    It belongs to a processor and not to the acceptor, because a moving connection has already been accepted. No quota
+    applies again, so it must not wait behind connections that need one: an acceptor waits when the broker has reached
+    its maximum of connections, and a client that is one of these would wait with it.
     """
 
     def __init__(self, backlog: int, send_buffer: int) -> None:
         self._send_buffer = send_buffer
         self._offered: dict[bytes, KafkaChannel] = {}
-        """The connections that may move, by the names that they were given for it."""
+        """The connections that may move, by the client names offered to them."""
         self.name = _new_name()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -61,11 +61,11 @@ class LocalListener:
         return self._socket.fileno()
 
     def offer(self, channel: KafkaChannel) -> LocalSocketOffer | None:
-        """What to tell the client of a connection; None if that is on another machine, or no longer on TCP."""
+        """Returns the offer for a connection; None if its client is on another machine or no longer on TCP."""
         sock = channel.transport.socket
         try:
             own, peer = sock.getsockname(), sock.getpeername()
-        except OSError:  # it has just ended
+        except OSError:  # the connection has just ended
             return None
         if sock.family == socket.AF_UNIX or not on_one_machine(own, peer):
             return None
@@ -74,13 +74,13 @@ class LocalListener:
         return LocalSocketOffer.on(own, peer, self.name, name)
 
     def withdraw(self, offer: LocalSocketOffer) -> None:
-        """The connection has moved, or has ended."""
+        """Removes the offer of a connection that has moved or ended."""
         self._offered.pop(offer.client_name, None)
 
     def arrivals(self) -> Iterator[tuple[KafkaChannel, socket.socket]]:
-        """The connections that move now, and the sockets that they move to.
+        """Yields the connections that move now, with their new sockets.
 
-        Who comes under a name that was given to nobody is turned away. ``OSError`` if nobody can be let in any more.
+        Rejects peers whose name was never offered. Raises ``OSError`` if the socket can accept no more.
         """
         for _ in range(MOST_PER_TURN):
             try:
@@ -121,7 +121,7 @@ class LocalConnections:
 
     def __init__(self, selector: Selector, listener: LocalListener, processor_id: int, *, may_refer: bool) -> None:
         self.due = False
-        """Whether somebody waits at the local socket."""
+        """Whether a connection waits at the local socket."""
         self.listener: LocalListener | None = listener
         self._selector = selector
         self._processor_id = processor_id
@@ -132,7 +132,7 @@ class LocalConnections:
     def of(
         cls, selector: Selector, config: SocketServerConfig, processor_id: int, *, may_refer: bool
     ) -> LocalConnections | None:
-        """Opens the local socket of a processor; None where there can be none."""
+        """Opens the local socket of a processor; None where that is impossible."""
         if not SUPPORTED:
             return None
         try:
@@ -148,7 +148,7 @@ class LocalConnections:
     def note_request(self, channel: KafkaChannel, body: ApiVersionsRequest) -> None:
         """Allows frame references if the client asks for them in its ApiVersions request.
 
-        A memory pool bounds what requests take. It does not see what comes by reference, so with a pool there are none.
+        A memory pool limits the memory of requests but does not see references, so with a pool they are not allowed.
         """
         transport = channel.transport
         if (
@@ -166,14 +166,14 @@ class LocalConnections:
             channel.context.local_socket = self.listener.offer(channel)
 
     def move_connections(self, failed: Callable[[str, str, Exception], None]) -> None:
-        """Moves the connections whose clients have come to the local socket."""
+        """Moves the connections whose clients have connected to the local socket."""
         self.due = False
         if self.listener is None:
             return
         try:
             for channel, sock in self.listener.arrivals():
                 self._move(channel, sock, failed)
-        except OSError as error:  # no descriptors, perhaps: it would be reported again and again
+        except OSError as error:  # possibly out of descriptors: it would recur endlessly
             log.warning("Processor %d closes its local socket: %s", self._processor_id, error)
             self.close()
 
@@ -190,7 +190,7 @@ class LocalConnections:
             return
         channel.context.local_socket = None
         with suppress(OSError):
-            # Nothing is on its way, so it need not be waited for: whoever closes first would keep the port busy.
+            # Nothing is in flight, so skip the lingering close: the side that closes first would keep the port busy.
             former.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _CLOSE_AT_ONCE)
         former.close()
         log.debug("%s has moved to the local socket", channel.id)

@@ -1,20 +1,20 @@
-"""Memory that a client shares with the brokers on its machine, so that they find its large batches where they are.
+"""Memory that a client shares with the brokers on its machine, so that large batches need not be sent.
 
-A socket copies what is sent through it twice: into the kernel, and out of it. For batches of a megabyte that is a third
-of all the work of client and broker. Here a batch is written where both can see it, and what goes through the socket is
-where (`frame_references`). The broker copies it once, since the client could still change it.
+A socket copies data twice: into the kernel, and out of it. For batches of a megabyte that is a third of all the work of
+client and broker. Here the client writes a batch to shared memory and sends only its location through the socket
+(`frame_references`). The broker copies it once, since the client could still change it.
 
-The memory is a file without a name (``memfd_create``), which a broker gets the descriptor of and maps. It is sealed
-against being cut short: a broker that looked at what is no longer there would be killed.
+The memory is an anonymous file (``memfd_create``) whose descriptor a broker receives and maps. It is sealed against
+shrinking: a broker that accessed truncated memory would be killed.
 
-*Slots* are the pieces of it, all of the same size. Before and behind each batch is room for what a request has around
-its records, so that the whole request is in one piece. The slot that came back last goes out first, as it is the most
-likely one to be in the processor's cache still; one that was never used takes no memory.
+The memory consists of *slots* of equal size. Each has room before and after the batch for the rest of the request, so
+that the whole request is contiguous. The slot released last is used first, because it is the most likely to be in the
+processor's cache; a slot that was never used takes no memory.
 
-When may a slot be used again? When the broker has answered. But a connection may end before it has, and then the broker
-may still have the request in a queue and look at the slot at any time. So the end of a connection that knew of the
-memory *retires* it: no slot of it goes out any more, what is in some is sent through sockets, and when no batch is left
-in it the system takes it back. The next batch comes to be in new memory.
+A slot can be reused once the broker has responded. If the connection ends before that, the broker may still have the
+request in a queue and read the slot at any time. So the end of a connection that knew the memory *retires* it: none of
+its slots is used again, batches already in it are sent through sockets, and the system reclaims it when the last batch
+is gone. The next batch uses new memory.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ log = logging.getLogger(__name__)
 
 SUPPORTED: Final = sys.platform == "linux" and hasattr(os, "memfd_create")
 LEAST_BYTES: Final = 128 * 1024
-"""What is smaller is copied by the socket as quickly as a reference to it is followed."""
+"""Below this size the socket copies data as fast as a reference is resolved."""
 HEAD_ROOM: Final = 1024
-"""For all of a produce request that comes before its first record: 64 bytes, and the names in it."""
+"""Room for the part of a produce request before its first record: 64 bytes, and the names in it."""
 TAIL_ROOM: Final = 64
 PAGE: Final = 4096
 SEALS: Final = 0x0002 | 0x0004
-"""``F_SEAL_SHRINK`` and ``F_SEAL_GROW``: its size is what it is."""
+"""``F_SEAL_SHRINK`` and ``F_SEAL_GROW``: the size is fixed."""
 _ADD_SEALS: Final = 1033
 _GET_SEALS: Final = 1034
 
 _memories: tuple[weakref.ref[SharedMemory], ...] = ()
-"""All that are not retired."""
+"""All memories that are not retired."""
 _memories_lock: Final = threading.Lock()
 _ids: Final = itertools.count(1)
 
 
 class SharedMemory:
-    """Slots for large buffers. Any thread may call any method: a list appends, and pops, in one step."""
+    """Slots for large buffers. Any thread may call any method: a list's append and pop are atomic."""
 
     __slots__ = ("__weakref__", "_address", "_fd", "_free", "_mapping", "_slot_bytes", "_view", "id", "retired", "size")
 
     def __init__(self, largest: int, count: int) -> None:
-        """``count`` slots for buffers of up to ``largest`` bytes. ``OSError`` if the system will not have it."""
+        """Creates ``count`` slots for buffers of up to ``largest`` bytes. ``OSError`` if the system refuses."""
         global _memories  # noqa: PLW0603 - who sends a buffer has to find the memory that it is in
         if sys.platform != "linux":
             raise OSError("memory is shared on Linux only")
@@ -90,7 +90,7 @@ class SharedMemory:
         return self._fd
 
     def take(self, size: int) -> memoryview | None:
-        """A buffer of that many bytes, which are whatever was there before; None if there is no room for it."""
+        """Returns an uninitialized buffer of this size; None if there is no room for it."""
         if self.retired or not LEAST_BYTES <= size <= self._slot_bytes - HEAD_ROOM - TAIL_ROOM:
             return None
         try:
@@ -100,8 +100,7 @@ class SharedMemory:
         return self._view[start : start + size]
 
     def give(self, buffer: memoryview) -> None:
-        """Nobody reads, or writes, this buffer any more, neither here nor at the other end of a connection. One that is
-        not of this memory is let go of."""
+        """Releases a buffer that neither end of a connection uses any more. Ignores one of another memory."""
         address = address_of(buffer)
         if self.has(address):
             self._free.append((address - self._address) // self._slot_bytes)
@@ -110,8 +109,10 @@ class SharedMemory:
         return self._address <= address < self._address + self.size
 
     def place(self, pieces: Sequence[Any], index: int) -> tuple[int, int] | None:
-        """Puts the pieces of a message around the one that is here, in front of it without the length that it begins
-        with. Returns where it begins, and its size; None if there is not room enough."""
+        """Puts the pieces of a message around the one in this memory, without the length at its beginning.
+
+        Returns the position and size of the message; None if there is not enough room.
+        """
         buffer = pieces[index]
         before, behind = b"".join(pieces[:index])[4:], b"".join(pieces[index + 1 :])
         if len(before) > HEAD_ROOM or len(behind) > TAIL_ROOM:
@@ -124,7 +125,7 @@ class SharedMemory:
         return start, end + len(behind) - start
 
     def retire(self) -> None:
-        """No buffer of it is given out any more, and no broker hears of it that has not."""
+        """Stops handing out buffers, and stops announcing this memory to further brokers."""
         global _memories  # noqa: PLW0603
         if getattr(self, "retired", True):
             return
@@ -143,7 +144,7 @@ def _alive() -> tuple[weakref.ref[SharedMemory], ...]:
 
 
 def memory_of(buffer: Any) -> SharedMemory | None:
-    """The memory that a buffer is in; None if it is not in any, or in one that is retired."""
+    """Returns the memory that contains a buffer; None if there is none, or it is retired."""
     memories = _memories
     if memories and type(buffer) is memoryview:
         address = address_of(buffer)
@@ -155,7 +156,7 @@ def memory_of(buffer: Any) -> SharedMemory | None:
 
 
 def map_memory(fd: int) -> memoryview:
-    """The other end of it. ``OSError`` or ``ValueError`` for a descriptor of something else."""
+    """Maps the memory of the other end. ``OSError`` or ``ValueError`` if the descriptor is of something else."""
     if sys.platform != "linux":
         raise OSError("memory is shared on Linux only")
     seals = fcntl.fcntl(fd, _GET_SEALS)

@@ -1,8 +1,7 @@
-"""Messages of which a part is in files still.
+"""Messages whose records are still in files.
 
-A consumer's answer can be megabytes that the broker has sent no more of than the descriptors of their files
-(`frame_references`). Somebody has to read these, and where to is best known to who makes something of
-the records: so a client can have them left to that one.
+For a fetch response of megabytes the broker may send only the descriptors of the log files (`frame_references`). The
+code that decodes the records knows best where to read them to, so a client can leave the reading to that code.
 """
 
 from __future__ import annotations
@@ -14,18 +13,21 @@ from barnabas._kernels import sockets
 from barnabas.common.memory_reuse import is_free
 
 LEAST_BYTES: Final = 1 << 18
-"""What is smaller is read with the message: it costs little, and its file need not stay open."""
+"""A smaller part is read with the message: that costs little, and its file need not stay open."""
 MOST_FILES: Final = 16
-"""So many files of one message are left open at most."""
+"""The maximum of files that one message leaves open."""
 MOST_MESSAGES: Final = 4
-"""As many as a consumer has at a time: see `barnabas.network.channel_state.MOST_SPARES`."""
+"""The number a consumer holds at a time: see `barnabas.network.channel_state.MOST_SPARES`."""
 ROOM: Final = 1 << 24
-"""What each has room for, or twice as much, and so on: nothing but what is written to costs memory."""
+"""The size of each buffer, doubled as often as needed: only pages that are written to cost memory."""
 
 
 class FileReading:
-    """Who reads the files of a client's answers: the channel at once, or, if they are ``left``, whoever wants what is
-    in them. Belongs to the thread of the client's selector."""
+    """Decides who reads the files of a client's responses.
+
+    The channel reads them at once, or, if they are ``left``, the code that uses their contents. Belongs to the thread
+    of the client's selector.
+    """
 
     __slots__ = ("left",)
 
@@ -34,23 +36,23 @@ class FileReading:
 
 
 class UnreadFile:
-    """A part of a message that has not been read. It is closed when nobody has it any more, if not before."""
+    """A part of a message that has not been read. Its file is closed with the last reference, if not before."""
 
     __slots__ = ("_fd", "position", "size", "start")
 
     def __init__(self, fd: int, position: int, start: int, size: int) -> None:
         self._fd = fd
         self.position = position
-        """Where it is in the file."""
+        """Its position in the file."""
         self.start = start
-        """Where it is to be in the message."""
+        """Its position in the message."""
         self.size = size
 
     def fileno(self) -> int:
         return self._fd
 
     def read(self, into: memoryview, start: int) -> None:
-        """Fills this with what begins so many bytes behind the position; ``EOFError`` if there is not so much."""
+        """Fills ``into`` from ``start`` bytes after the position; ``EOFError`` if the file ends before."""
         position, done = self.position + start, 0
         while done < len(into):
             count = os.preadv(self._fd, [into[done:]], position + done)
@@ -68,8 +70,10 @@ class UnreadFile:
 
 
 class UnreadMessage(bytearray):
-    """The memory of a message, where the places of its files are empty. The system finds memory for what is written to,
-    and no other. Whatever is cut out of it as a view leads back to it: see `unread_file_of`."""
+    """The memory of a message, in which the parts from files are empty.
+
+    The system allocates only pages that are written to. A view of it leads back to it: see `unread_file_of`.
+    """
 
     __slots__ = ("files",)
 
@@ -78,8 +82,10 @@ class UnreadMessage(bytearray):
 
 
 class UnreadMessages:
-    """The memory of a connection's last few messages, to be used again when nobody has a view of them any more: then
-    what little is written to it is where there is memory already."""
+    """Reuses the memory of a connection's last few messages when no view of them is left.
+
+    The little that is written then goes to pages that are allocated already.
+    """
 
     __slots__ = ("_messages",)
 
@@ -87,7 +93,7 @@ class UnreadMessages:
         self._messages: list[UnreadMessage] = []
 
     def take(self, size: int) -> UnreadMessage:
-        """One of at least so many bytes, without files."""
+        """Returns a message of at least this many bytes, without files."""
         messages = self._messages
         for index in range(len(messages) - 1, -1, -1):
             message = messages[index]
@@ -108,7 +114,7 @@ class UnreadMessages:
 
 
 def unread_file_of(view: object) -> UnreadFile | None:
-    """The file that has what is missing in this part of a message, which is the caller's now; None if nothing is."""
+    """Returns the file of an unread part of a message, and gives it to the caller; None if the part has been read."""
     if type(view) is not memoryview or not view or type(view.obj) is not UnreadMessage:
         return None
     message = view.obj
