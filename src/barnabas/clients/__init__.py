@@ -1,1 +1,1 @@
-"""Clients: the producer, what the others share, and what a test of a client needs."""
+"""Clients: producer, consumer and admin client, their common code, and test support."""

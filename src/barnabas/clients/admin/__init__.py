@@ -1,4 +1,4 @@
-"""The admin client: topics, settings, groups, quotas, transactions and the rest of a cluster's upkeep."""
+"""The admin client: topics, settings, groups, quotas, transactions and other cluster administration."""
 
 from __future__ import annotations
 

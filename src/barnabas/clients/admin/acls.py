@@ -1,4 +1,4 @@
-"""ACLs: who may do what. Brokers without an authorizer refuse all of this with SECURITY_DISABLED."""
+"""ACLs. Brokers without an authorizer refuse all of this with SECURITY_DISABLED."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from barnabas.security.acl import (
 
 
 async def describe_acls(operation: Operation, acl_filter: AclBindingFilter | None = None) -> list[AclBinding]:
-    """The ACLs that there are, or those that a filter selects."""
+    """Returns all ACLs, or those that match a filter."""
     wanted = AclBindingFilter() if acl_filter is None else acl_filter
     request = describe_api.DescribeAclsRequest(
         resource_type_filter=wanted.pattern_filter.resource_type,
@@ -67,7 +67,7 @@ def _binding(resource_type: int, name: str, pattern_type: int, entry: AccessCont
 async def create_acls(
     operation: Operation, acls: Iterable[AclBinding], *, partial: bool = False
 ) -> Results[AclBinding, None]:
-    """Makes ACLs; one that is there already stays."""
+    """Creates ACLs; existing ones stay."""
     wanted = list(dict.fromkeys(acls))
     request = create_api.CreateAclsRequest(
         creations=[
@@ -100,7 +100,7 @@ async def create_acls(
 async def delete_acls(
     operation: Operation, filters: Iterable[AclBindingFilter], *, partial: bool = False
 ) -> Results[AclBindingFilter, list[AclBinding]]:
-    """Deletes the ACLs that filters select; returns which those were."""
+    """Deletes the ACLs that match the filters; returns them."""
     wanted = list(dict.fromkeys(filters))
     request = delete_api.DeleteAclsRequest(
         filters=[

@@ -35,7 +35,7 @@ R = TypeVar("R")
 def awaited(
     operation: Callable[Concatenate[Operation, P], Coroutine[Promise[Any], None, R]],
 ) -> Callable[Concatenate[AsyncKafkaAdminClient, P], Awaitable[R]]:
-    """A method that starts an operation; its result is awaited."""
+    """Makes a method that starts an operation and awaits its result."""
 
     @wraps(operation)
     async def method(admin: AsyncKafkaAdminClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -54,34 +54,34 @@ class AsyncKafkaAdminClient:
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Any) -> None:
-        """Takes what `KafkaAdminClient` takes."""
+        """Takes the arguments of `KafkaAdminClient`."""
         self._admin = KafkaAdminClient(config, **settings)
 
     @property
     def sync(self) -> KafkaAdminClient:
-        """The client underneath."""
+        """The underlying client."""
         return self._admin
 
     def with_timeout(self, timeout_ms: int) -> AsyncKafkaAdminClient:
-        """The same client, whose operations have so much time each."""
+        """Returns the same client with this timeout for each operation."""
         view = object.__new__(type(self))
         view._admin = self._admin.with_timeout(timeout_ms)
         return view
 
     def metrics(self) -> dict[MetricName, KafkaMetric]:
-        """All metrics by name, in ``admin-client-metrics``."""
+        """Returns all metrics by name, in ``admin-client-metrics``."""
         return self._admin.metrics()
 
     def metric(self, name: str, group: str = ADMIN_GROUP, **tags: str) -> Any:
-        """The value of one metric now; tags with underscores for hyphens."""
+        """Returns the current value of one metric; tags have underscores for hyphens."""
         return self._admin.metric(name, group, **tags)
 
     async def client_instance_id(self, timeout: float) -> Uuid:  # noqa: ASYNC109 - that of the client underneath
-        """The id under which the cluster knows this client in telemetry (KIP-714)."""
+        """Returns this client's instance id for telemetry (KIP-714)."""
         return await asyncio.to_thread(self._admin.client_instance_id, timeout)
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Ends it, after what is under way or that time."""
+        """Closes the client after the running operations have ended, or after the timeout."""
         await asyncio.to_thread(self._admin.close, timeout_ms)
 
     async def __aenter__(self) -> Self:

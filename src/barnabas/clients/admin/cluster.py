@@ -1,4 +1,4 @@
-"""The cluster itself: its brokers, the quorum of its controllers, its features."""
+"""The cluster: its brokers, its controller quorum, its features."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class ClusterDescription:
 
     cluster_id: str
     controller: Node | None
-    """A broker that passes on to the controller; controllers themselves do not talk to clients."""
+    """A broker that forwards to the controller; controllers themselves do not serve clients."""
     nodes: tuple[Node, ...]
     fenced: frozenset[int] = frozenset()
-    """The ids of brokers that are registered and not serving; only if they were asked for."""
+    """The ids of registered brokers that are fenced; only on request."""
     authorized_operations: frozenset[AclOperation] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """How far a voter or observer has come with the metadata log."""
+    """The position of a voter or observer in the metadata log."""
 
     replica_id: int
     directory_id: str
@@ -62,11 +62,11 @@ class QuorumInfo:
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
     nodes: Mapping[int, tuple[str, ...]]
-    """Where the voters are to be reached, as listener://host:port."""
+    """The endpoints of the voters, as listener://host:port."""
 
 
 class UpgradeType(IntEnum):
-    """Whether a feature may go down, too."""
+    """Whether a feature may also be downgraded."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -81,7 +81,7 @@ class FeatureUpdate:
 
 @dataclass(frozen=True, slots=True)
 class FeatureMetadata:
-    """What the cluster has agreed on, and what a broker could do."""
+    """The finalized features of the cluster, and those that a broker supports."""
 
     finalized: Mapping[str, int]
     finalized_epoch: int | None
@@ -91,7 +91,7 @@ class FeatureMetadata:
 async def describe_cluster(
     operation: Operation, *, include_authorized_operations: bool = False, include_fenced_brokers: bool = False
 ) -> ClusterDescription:
-    """The brokers that there are."""
+    """Returns the brokers of the cluster."""
     request = DescribeClusterRequest(
         include_cluster_authorized_operations=include_authorized_operations,
         endpoint_type=_BROKERS,
@@ -113,7 +113,7 @@ async def describe_cluster(
 
 
 async def describe_metadata_quorum(operation: Operation) -> QuorumInfo:
-    """Who leads the controllers, and how far the others have come."""
+    """Returns the leader of the controllers, and the progress of the others."""
     request = quorum_api.DescribeQuorumRequest(
         topics=[
             quorum_api.RequestTopicData(
@@ -155,7 +155,7 @@ def _replica(row: quorum_api.ReplicaState) -> QuorumReplica:
 
 
 async def describe_features(operation: Operation, *, broker_id: int | None = None) -> FeatureMetadata:
-    """The features of the cluster; what is supported is that of one broker."""
+    """Returns the features of the cluster; the supported ones are those of one broker."""
 
     def read(response: ApiVersionsResponse) -> FeatureMetadata:
         raise_for_code(response.error_code)
@@ -176,7 +176,7 @@ async def update_features(
     validate_only: bool = False,
     partial: bool = False,
 ) -> Results[str, None]:
-    """Raises or lowers the levels of features. A number is a level to go up to; 0 takes a feature away."""
+    """Upgrades or downgrades features. A number is a level to upgrade to; 0 removes a feature."""
     if not updates:
         raise ValueError("Feature updates can not be null or empty.")
     wanted = {name: FeatureUpdate(value) if isinstance(value, int) else value for name, value in updates.items()}
@@ -195,7 +195,7 @@ async def update_features(
 
     def read(response: features_api.UpdateFeaturesResponse) -> Results[str, None]:
         raise_for_code(response.error_code, response.error_message)
-        # Since version 2 it is all or nothing, and there are no rows.
+        # Since version 2 an update is all or nothing, and the response has no rows.
         failed: dict[str, ApiError] = {}
         for row in response.results:
             error = error_of(row.error_code, row.error_message)
@@ -207,7 +207,7 @@ async def update_features(
 
 
 async def unregister_broker(operation: Operation, broker_id: int) -> None:
-    """Makes the cluster forget a broker that does not come back."""
+    """Removes the registration of a broker that does not come back."""
 
     def read(response: UnregisterBrokerResponse) -> None:
         raise_for_code(response.error_code, response.error_message)

@@ -1,4 +1,4 @@
-"""Settings of topics, brokers, groups and subscriptions to client metrics."""
+"""Settings of topics, brokers, groups and client metrics subscriptions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 
 class ConfigResourceType(IntEnum):
-    """What has settings."""
+    """The kinds of resources with settings."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -35,7 +35,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the ones with the lower numbers count more, but for the last."""
+    """The source of a value; lower numbers take precedence, except for the last."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -49,7 +49,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """What a value is."""
+    """The type of a value."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -64,7 +64,7 @@ class ConfigType(IntEnum):
 
 
 class OpType(IntEnum):
-    """What to do with a setting. APPEND and SUBTRACT are for lists."""
+    """The operation on a setting. APPEND and SUBTRACT are for lists."""
 
     SET = 0
     DELETE = 1
@@ -74,7 +74,7 @@ class OpType(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ConfigResource:
-    """Whose settings: one topic, one broker. A broker without a name stands for all of them."""
+    """A resource: one topic, one broker. A broker without a name means all of them."""
 
     type: ConfigResourceType
     name: str
@@ -85,7 +85,7 @@ class ConfigResource:
 
     @classmethod
     def broker(cls, broker_id: int | None = None) -> ConfigResource:
-        """A broker; without an id, what holds for all of them."""
+        """Returns a broker resource; without an id, the default of all brokers."""
         return cls(ConfigResourceType.BROKER, "" if broker_id is None else str(broker_id))
 
     @classmethod
@@ -107,7 +107,7 @@ class ConfigResource:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """Another place that the value could have come from, with what it says."""
+    """Another source of the setting, with its value."""
 
     name: str
     value: str | None
@@ -148,7 +148,7 @@ _ALL_TYPES: Final = VersionRange(1, 1)
 
 
 def _responsible(resource: ConfigResource) -> NodeChoice:
-    """A broker knows what is in its own file; all the rest any of them knows."""
+    """Returns the node to ask: a broker for the settings in its own file, else any."""
     if resource.type in _NODE_TYPES and resource.name.isdecimal():
         return Broker(int(resource.name))
     return ANY
@@ -170,7 +170,7 @@ async def describe_configs(
     include_documentation: bool = False,
     partial: bool = False,
 ) -> Results[ConfigResource, dict[str, ConfigEntry]]:
-    """The settings of resources, by name: all of them, or just some ``names``."""
+    """Returns the settings of resources, by name: all of them, or only ``names``."""
 
     async def ask(where: NodeChoice, asked: list[ConfigResource]) -> Results[ConfigResource, dict[str, ConfigEntry]]:
         request = describe_api.DescribeConfigsRequest(
@@ -223,7 +223,7 @@ def _entry(row: describe_api.DescribeConfigsResourceResult) -> ConfigEntry:
 
 
 def _known(kind: type[E], code: int) -> E:
-    """A code of a later Kafka counts as UNKNOWN."""
+    """Maps unknown codes of later Kafka versions to UNKNOWN."""
     try:
         return kind(code)
     except ValueError:
@@ -237,9 +237,9 @@ async def incremental_alter_configs(
     validate_only: bool = False,
     partial: bool = False,
 ) -> Results[ConfigResource, None]:
-    """Changes settings, and leaves those alone that are not named.
+    """Changes the named settings only.
 
-    A mapping is the short form: a value sets, None takes away.
+    A mapping is the short form: a value sets, None deletes.
     """
     wanted = {resource: _ops(changes) for resource, changes in configs.items()}
 
@@ -295,8 +295,8 @@ def _joined(parts: Iterable[Results[K, V]]) -> Results[K, V]:
 
 
 async def list_config_resources(operation: Operation, types: Iterable[ConfigResourceType] = ()) -> list[ConfigResource]:
-    """What has settings: of these types, or of all. Of topics and brokers that is all there are; of groups and
-    subscriptions, those with settings of their own."""
+    """Lists resources with settings, of these types or of all: every topic and broker, but only those groups and
+    subscriptions that have settings of their own."""
     wanted = set(types)
     request = ListConfigResourcesRequest(resource_types=sorted(map(int, wanted)))
 
@@ -310,13 +310,13 @@ async def list_config_resources(operation: Operation, types: Iterable[ConfigReso
     try:
         return await operation.ask(ANY, request, read, _ALL_TYPES)
     except UnsupportedVersionError:
-        # Before KIP-1142 the same API listed subscriptions to client metrics, and nothing else.
+        # Before KIP-1142 the same API listed only client metrics subscriptions.
         if wanted != {ConfigResourceType.CLIENT_METRICS}:
             raise
         return await operation.ask(ANY, ListConfigResourcesRequest(), read, _ONLY_CLIENT_METRICS)
 
 
 async def list_client_metrics_resources(operation: Operation) -> list[str]:
-    """The names of all subscriptions to client metrics (KIP-714)."""
+    """Returns the names of all client metrics subscriptions (KIP-714)."""
     found = await list_config_resources(operation, [ConfigResourceType.CLIENT_METRICS])
     return [resource.name for resource in found]

@@ -1,4 +1,4 @@
-"""How far groups have read, how far that is from the end, and setting it."""
+"""Committed offsets and lag of groups, and changing offsets."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from barnabas.protocol.messages import offset_fetch as fetch_api
 from barnabas.protocol.versions import VersionRange
 
 _FETCH_BY_NAME: Final = VersionRange(8, 9)
-"""Several groups in one request, and topics by name: an admin client has no reason to know their ids."""
+"""Several groups in one request, and topics by name: an admin client need not know their ids."""
 _COMMIT_BY_NAME: Final = VersionRange(2, 9)
 _NOT_YET: Final = frozenset({Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.REBALANCE_IN_PROGRESS})
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is behind in a partition."""
+    """The lag of a group in a partition."""
 
     partition: TopicPartition
     committed: OffsetAndMetadata | None
-    """None if the group has committed nothing there, or not any more."""
+    """None if the group has no committed offset there."""
     end_offset: int | None
-    """None if the partition cannot tell: it has no leader, or is gone."""
+    """None if it is unknown: the partition has no leader, or is gone."""
     member: MemberDescription | None
-    """Who reads it at the moment."""
+    """The member that reads it now."""
 
     @property
     def lag(self) -> int | None:
-        """Records between the offset and the end; None if one of them is not known."""
+        """The records between the offset and the end; None if one of them is unknown."""
         if self.committed is None or self.end_offset is None:
             return None
         return max(self.end_offset - self.committed.offset, 0)
@@ -60,10 +60,9 @@ async def list_group_offsets(
     require_stable: bool = False,
     partial: bool = False,
 ) -> Results[str, dict[TopicPartition, OffsetAndMetadata | None]]:
-    """The committed offsets of groups: of some partitions, or of all that have one.
+    """Returns the committed offsets of groups: of some partitions, or of all that have one.
 
-    A partition that was asked for and has none is there with None. ``require_stable`` waits for the offsets of
-    transactions that are not decided yet.
+    A requested partition without an offset has None. ``require_stable`` waits for the offsets of open transactions.
     """
     if isinstance(groups, str):
         groups = [groups]
@@ -115,7 +114,7 @@ def _fetch_topics(partitions: list[TopicPartition] | None) -> list[fetch_api.Off
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The numbers of partitions by their topics, as requests have them."""
+    """Groups partition numbers by topic, as in requests."""
     grouped: dict[str, list[int]] = {}
     for partition in partitions:
         grouped.setdefault(partition.topic, []).append(partition.partition)
@@ -129,7 +128,7 @@ async def alter_group_offsets(
     *,
     partial: bool = False,
 ) -> Results[TopicPartition, None]:
-    """Sets the committed offsets of a group that nobody is in."""
+    """Sets the committed offsets of a group without members."""
     wanted = {
         partition: OffsetAndMetadata(value) if isinstance(value, int) else value for partition, value in offsets.items()
     }
@@ -173,8 +172,8 @@ def _committed(index: int, value: OffsetAndMetadata) -> commit_api.OffsetCommitR
 def _for_group(
     group_id: str, asked: list[TopicPartition], rows: Mapping[TopicPartition, int]
 ) -> Outcome[str, Results[TopicPartition, None]]:
-    """The outcome for a group of an answer about its partitions. What the coordinator has to say of itself concerns all
-    of them; the rest, such as a partition that does not exist, one."""
+    """Returns the outcome for a group from a response about its partitions. Coordinator errors concern all of them;
+    others, such as a missing partition, only one."""
     outcome: Outcome[str, Results[TopicPartition, None]] = Outcome()
     failed: dict[TopicPartition, ApiError] = {}
     for partition in asked:
@@ -195,7 +194,7 @@ def _for_group(
 async def delete_group_offsets(
     operation: Operation, group_id: str, partitions: Iterable[TopicPartition], *, partial: bool = False
 ) -> Results[TopicPartition, None]:
-    """Takes away the committed offsets of partitions; not of topics that the group is subscribed to."""
+    """Deletes the committed offsets of partitions; not of topics that the group is subscribed to."""
     wanted = list(dict.fromkeys(partitions))
 
     def build(_broker: int, _keys: Sequence[str]) -> delete_api.OffsetDeleteRequest:
@@ -228,10 +227,10 @@ async def delete_group_offsets(
 
 
 async def describe_group_lag(operation: Operation, group_id: str) -> dict[TopicPartition, PartitionLag]:
-    """How far a group is behind, in each partition that it has an offset in or is reading at the moment.
+    """Returns the lag of a group in each partition that has an offset or is being read.
 
-    Nobody keeps this number: it is the difference of two that are asked for one after the other, of the coordinator
-    and of the leaders. So for a group at work it is a moment old.
+    The lag is not stored: it is the difference of two values that are requested one after the other, from the
+    coordinator and from the leaders. So for an active group it is slightly stale.
     """
     described = (await describe_groups(operation, [group_id]))[group_id]
     committed = (await list_group_offsets(operation, [group_id]))[group_id]

@@ -1,4 +1,4 @@
-"""Groups: which there are, who is in them, and getting rid of one or the other."""
+"""Groups: list, describe and delete groups, and remove members."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class GroupType(StrEnum):
 
 
 class GroupState(StrEnum):
-    """What a group is doing."""
+    """The states of a group."""
 
     UNKNOWN = "Unknown"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -81,23 +81,23 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """That there is such a group."""
+    """An existing group."""
 
     group_id: str
     type: GroupType
     protocol_type: str
-    """What its members do: "consumer" for consumers, empty for groups that only have offsets."""
+    """The kind of its members: "consumer" for consumers, empty for groups that only have offsets."""
     state: GroupState
 
     @property
     def is_simple_consumer_group(self) -> bool:
-        """Whether it only has offsets, which somebody without a membership has committed."""
+        """Whether it only has offsets, committed by a client that is no member."""
         return self.type is GroupType.CLASSIC and not self.protocol_type
 
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group, and what it has been given to read."""
+    """A member of a group, and its assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -106,12 +106,12 @@ class MemberDescription:
     assignment: frozenset[TopicPartition]
     rack_id: str | None = None
     target_assignment: frozenset[TopicPartition] | None = None
-    """What it is to have once others have given it up; groups of the consumer protocol only (KIP-848)."""
+    """Its assignment once others have given up partitions; groups of the consumer protocol only (KIP-848)."""
     member_epoch: int | None = None
     subscribed_topics: tuple[str, ...] = ()
     subscribed_regex: str | None = None
     upgraded: bool | None = None
-    """Whether it uses the consumer protocol in such a group; None if the broker does not tell."""
+    """Whether it uses the consumer protocol in such a group; None if the broker does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class GroupDescription:
 
 
 def _of(kind: type[S], text: str) -> S:
-    """By Kafka's name in whichever case; UNKNOWN for what a later Kafka has come up with."""
+    """Parses Kafka's name in any case; UNKNOWN for values of later Kafka versions."""
     for member in kind:
         if member.value.lower() == text.lower():
             return member
@@ -149,9 +149,9 @@ async def list_groups(
     types: Iterable[GroupType | str] = (),
     protocol_types: Iterable[str] | None = None,
 ) -> list[GroupListing]:
-    """All groups, or those in one of these states, of one of these types, whose members do one of these things.
+    """Lists all groups, or those with these states, types and protocol types.
 
-    A coordinator only knows its own, so every broker is asked.
+    A coordinator only knows its own groups, so every broker is asked.
     """
     wanted_states, wanted_types = [str(one) for one in states], [str(one) for one in types]
     request = ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types)
@@ -162,7 +162,7 @@ async def list_groups(
         return [
             GroupListing(
                 row.group_id,
-                # Before KIP-848 there was just one type, and nothing to tell.
+                # Before KIP-848 there was just one type, which was not reported.
                 _of(GroupType, row.group_type) if row.group_type else GroupType.CLASSIC,
                 row.protocol_type,
                 _of(GroupState, row.group_state),
@@ -172,14 +172,14 @@ async def list_groups(
 
     brokers = await broker_ids(operation)
     listed = await together(*(operation.ask(Broker(one), request, read, versions) for one in brokers))
-    # A group that has just moved may be listed by both coordinators.
+    # After a move, both coordinators may list the group.
     found = {listing.group_id: listing for part in listed for listing in part}
     kinds = None if protocol_types is None else set(protocol_types)
     return [found[group_id] for group_id in sorted(found) if kinds is None or found[group_id].protocol_type in kinds]
 
 
 async def broker_ids(operation: Operation) -> list[int]:
-    """All brokers that there are at the moment."""
+    """Returns the ids of all current brokers."""
 
     def read(response: MetadataResponse) -> list[int]:
         return sorted(one.node_id for one in response.brokers)
@@ -201,10 +201,10 @@ async def describe_groups(
     include_authorized_operations: bool = False,
     partial: bool = False,
 ) -> Results[str, GroupDescription]:
-    """Groups with their members, of the classic and of the consumer protocol.
+    """Returns groups with their members, of the classic and of the consumer protocol.
 
-    The coordinator is asked for a group of the consumer protocol first, and for a classic one if that is not what it
-    is; also where a broker knows no other.
+    The coordinator is asked for a group of the consumer protocol first, and for a classic one if the group is not of
+    that protocol or the broker does not support it.
     """
     ids = list(dict.fromkeys(group_ids))
     nodes = await _nodes(operation)
@@ -310,15 +310,15 @@ def _classic_group(row: classic_api.DescribedGroup, coordinator: Node) -> GroupD
 
 
 def read_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """What a classic member was given, out of the bytes that its leader has written and no broker has read."""
+    """Decodes a classic member's assignment, which its leader wrote and brokers do not read."""
     if len(data) < 2:
         return frozenset()
     (version,) = struct.unpack_from(">h", data)
     try:
-        # Later versions begin like the ones that are known: only fields at the end are new.
+        # Later versions only add fields at the end.
         assignment, _ = ConsumerProtocolAssignment.decode_from(data, min(max(version, 0), _NEWEST_ASSIGNMENT), 2)
     except ProtocolError:
-        return frozenset()  # a client of another kind, with a format of its own
+        return frozenset()  # another kind of client, with its own format
     return frozenset(
         TopicPartition(topic.topic, index) for topic in assignment.assigned_partitions for index in topic.partitions
     )
@@ -360,7 +360,7 @@ async def remove_members(
     reason: str = _REASON,
     partial: bool = False,
 ) -> Results[MemberToRemove, None]:
-    """Makes members leave a classic group; without any named, all of them. What they read goes to the others."""
+    """Removes members from a classic group; by default all. Their partitions go to the others."""
     if members is None:
         described = (await describe_groups(operation, [group_id]))[group_id]
         members = [

@@ -1,4 +1,4 @@
-"""The admin client: everything about a cluster that is not producing or consuming."""
+"""The admin client: cluster administration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ R = TypeVar("R")
 def blocking(
     operation: Callable[Concatenate[Operation, P], Coroutine[Promise[Any], None, R]],
 ) -> Callable[Concatenate[KafkaAdminClient, P], R]:
-    """A method that runs an operation and waits for its result."""
+    """Makes a method that runs an operation and waits for its result."""
 
     @wraps(operation)
     def method(admin: KafkaAdminClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,26 +53,25 @@ def blocking(
 
 
 class KafkaAdminClient:
-    """Looks after a cluster: topics, settings, groups, quotas, transactions. Any number of threads may use it at once.
+    """Administers a cluster: topics, settings, groups, quotas, transactions. Thread-safe.
 
         with KafkaAdminClient(bootstrap_servers="localhost:9092") as admin:
             admin.create_topics([NewTopic("orders", num_partitions=3)])
             for topic in admin.describe_topics(["orders"]).values():
                 print(topic.partitions[0].leader)
 
-    A call returns when it is done, with frozen dataclasses; many calls from many threads go out at the same time, over
-    one connection to each broker. What cannot be asked of just any broker goes to the right one: the controller, the
-    leader of a partition, the coordinator of a group. What may pass, such as a coordinator that is still loading, is
-    tried again until ``default.api.timeout.ms`` are over; `with_timeout` sets another limit.
+    A call returns frozen dataclasses when it is done; calls from many threads run concurrently, over one connection to
+    each broker. Each request goes to the right broker: any broker, the controller, the leader of a partition, the
+    coordinator of a group. Transient errors, such as a coordinator that is still loading, are retried until
+    ``default.api.timeout.ms``; `with_timeout` sets another limit.
 
     **Errors** are exceptions, one class for each of Kafka's codes. An operation on several things does them all and
-    raises the first error, with the rest in notes; with ``partial=True`` it returns what worked and the errors
+    raises the first error, with the rest in notes; with ``partial=True`` it returns the successes and the errors
     (`Results`).
 
     **Settings** are Kafka's, as keywords (``client_id="ops"``) or in a mapping (``{"client.id": "ops"}``).
 
-    Brokers from Kafka 3.0 on are understood. Where one does not have what is asked for, that is an
-    `UnsupportedVersionError`.
+    Brokers from Kafka 3.0 on are supported. If a broker lacks an API, the call raises `UnsupportedVersionError`.
     """
 
     def __init__(
@@ -88,11 +87,11 @@ class KafkaAdminClient:
         fail_fast: bool = False,
         **settings: object,
     ) -> None:
-        """``fail_fast`` is for commands that a person waits for: when no bootstrap server can be reached, that is an
-        error at once, rather than something to be tried until the time is over.
+        """``fail_fast`` is for interactive commands: unreachable bootstrap servers are an error at once, instead of
+        being retried until the timeout.
 
-        ``selector``, ``clock``, ``random`` and ``start_thread`` are for tests: with them the client does nothing by
-        itself, and ``admin.core.runnable.run_once()`` is one turn of its thread.
+        ``selector``, ``clock``, ``random`` and ``start_thread`` are for tests. With them, no thread runs, and
+        ``admin.core.runnable.run_once()`` runs one iteration of the loop.
         """
         self.core = AdminCore(
             config,
@@ -111,7 +110,7 @@ class KafkaAdminClient:
         return self.core.config
 
     def with_timeout(self, timeout_ms: int) -> KafkaAdminClient:
-        """The same client, whose operations have so much time each: ``admin.with_timeout(5_000).list_topics()``."""
+        """Returns the same client with this timeout for each operation: ``admin.with_timeout(5_000).list_topics()``."""
         view = object.__new__(type(self))
         view.core = self.core
         view._timeout_ms = timeout_ms
@@ -122,27 +121,29 @@ class KafkaAdminClient:
         return self.core.submit(run, self._timeout_ms)
 
     def metrics(self) -> dict[MetricName, KafkaMetric]:
-        """All metrics by name: ``connection-count``, ``request-rate`` and so on, in ``admin-client-metrics``."""
+        """Returns all metrics by name: ``connection-count``, ``request-rate`` and so on, in
+        ``admin-client-metrics``."""
         return self.core.metrics.metrics
 
     def metric(self, name: str, group: str = ADMIN_GROUP, **tags: str) -> Any:
-        """The value of one metric now; tags with underscores for hyphens."""
+        """Returns the current value of one metric; tags have underscores for hyphens."""
         return metric_value(self.core.metrics, self.config.client_id, name, group, tags)
 
     def client_instance_id(self, timeout: float) -> Uuid:
-        """The id under which the cluster knows this client in telemetry, as 16 bytes (KIP-714). Blocks until it has
-        given it out, for at most so many seconds."""
+        """Returns this client's instance id for telemetry, as 16 bytes (KIP-714).
+
+        Blocks for at most ``timeout`` seconds until the cluster has assigned it."""
         return self.core.client_instance_id(timeout)
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Ends it. What is under way has so long to end, or ``default.api.timeout.ms``; then it fails."""
+        """Closes the client. Running operations fail after the timeout, or ``default.api.timeout.ms``."""
         self.core.close(timeout_ms)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
-        # Somebody who is leaving because of an error does not want to wait for the rest.
+        # After an error, do not wait for the remaining operations.
         self.close(0 if kind is not None else None)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Log directories: what is on the disks of brokers, and moving a replica from one to another."""
+"""Log directories: describe them, and move replicas between them."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class ReplicaInfo:
     offset_lag: int
     """How far it is behind the high watermark, or behind the replica that it is to replace."""
     is_future: bool
-    """Whether it is a copy in the making, which replaces the one in another directory when it has caught up."""
+    """Whether it is a future replica, which replaces the one in another directory when it has caught up."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """A directory."""
+    """A log directory."""
 
     path: str
     error: ApiError | None
     """Why it cannot be used."""
     replicas: Mapping[TopicPartition, ReplicaInfo]
     total_bytes: int | None
-    """Of the volume; None if the broker does not tell."""
+    """The size of the volume; None if the broker does not report it."""
     usable_bytes: int | None
     is_cordoned: bool = False
     """Whether it gets no new replicas."""
@@ -63,7 +63,7 @@ async def describe_log_dirs(
     partitions: Iterable[TopicPartition] | None = None,
     partial: bool = False,
 ) -> Results[int, dict[str, LogDirDescription]]:
-    """The directories of brokers, by path, with all replicas or just those of some partitions."""
+    """Returns the directories of brokers, by path, with all replicas or just those of some partitions."""
     topics: dict[str, list[int]] | None = None
     if partitions is not None:
         topics = {}
@@ -112,7 +112,7 @@ def _read_described(response: DescribeLogDirsResponse) -> dict[str, LogDirDescri
 async def alter_replica_log_dirs(
     operation: Operation, assignments: Mapping[TopicPartitionReplica, str], *, partial: bool = False
 ) -> Results[TopicPartitionReplica, None]:
-    """Moves replicas to other directories of their brokers. It has begun when this returns, not ended."""
+    """Starts moving replicas to other directories of their brokers; does not wait for the end."""
     by_broker: dict[int, dict[str, dict[str, list[int]]]] = {}
     for replica, path in assignments.items():
         topics = by_broker.setdefault(replica.broker_id, {}).setdefault(path, {})

@@ -1,4 +1,4 @@
-"""Offsets of partitions: where they begin and end, what is at a time, and deleting what is before one."""
+"""Lists offsets of partitions, and deletes records before an offset."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from barnabas.protocol.versions import VersionRange
 
 _NEWEST: Final = 11
 _SINCE: Final = {-3: 7, -4: 8, -5: 9, -6: 11}
-"""The version of ListOffsets that each of the special timestamps came with."""
+"""The first version of ListOffsets for each special timestamp."""
 _FIRST_ISOLATION: Final = 2
 
 
 class IsolationLevel(IntEnum):
-    """Whether the end is that of the log, or of what is decided: before the first open transaction."""
+    """Whether the end is the high watermark, or the last stable offset: before the first open transaction."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -37,55 +37,55 @@ class IsolationLevel(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
-    """Which offset of a partition."""
+    """Selects an offset of a partition."""
 
     timestamp: int
-    """Milliseconds since 1970; negative ones have a meaning of their own."""
+    """Milliseconds since 1970; negative values are special."""
 
     @classmethod
     def earliest(cls) -> OffsetSpec:
-        """Of the first record."""
+        """The offset of the first record."""
         return cls(-2)
 
     @classmethod
     def latest(cls) -> OffsetSpec:
-        """After the last record."""
+        """The offset after the last record."""
         return cls(-1)
 
     @classmethod
     def max_timestamp(cls) -> OffsetSpec:
-        """Of the record with the newest timestamp, which need not be the last."""
+        """The offset of the record with the newest timestamp, which need not be the last."""
         return cls(-3)
 
     @classmethod
     def earliest_local(cls) -> OffsetSpec:
-        """Of the first record that is on the broker's own disk."""
+        """The offset of the first record on the broker's own disk."""
         return cls(-4)
 
     @classmethod
     def latest_tiered(cls) -> OffsetSpec:
-        """Of the last record that is in remote storage."""
+        """The offset of the last record in remote storage."""
         return cls(-5)
 
     @classmethod
     def earliest_pending_upload(cls) -> OffsetSpec:
-        """Of the first record that is not in remote storage yet."""
+        """The offset of the first record that is not in remote storage yet."""
         return cls(-6)
 
     @classmethod
     def for_timestamp(cls, timestamp_ms: int) -> OffsetSpec:
-        """Of the first record that is not older than this."""
+        """The offset of the first record that is not older than this."""
         return cls(timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
-    """An offset that was asked for."""
+    """The result of an offset lookup."""
 
     offset: int
-    """-1 if there is none such: no record is that new."""
+    """-1 if there is none: all records are older."""
     timestamp: int
-    """Of the record at the offset; -1 if the offset was not found through a record."""
+    """The record's timestamp; -1 if the offset was not found by a record."""
     leader_epoch: int | None
 
 
@@ -97,10 +97,9 @@ async def list_offsets(
     patient: bool = True,
     partial: bool = False,
 ) -> Results[TopicPartition, OffsetAndTimestamp]:
-    """An offset of each partition, as its leader knows it.
+    """Returns an offset of each partition, from its leader.
 
-    Topics that are not there, and leaders that are missing, are waited for, as they may be about to come; not so with
-    ``patient=False``.
+    Waits for missing topics and leaders, which may be about to appear, unless ``patient`` is false.
     """
 
     def build(_broker: int, keys: Sequence[TopicPartition]) -> list_api.ListOffsetsRequest:
@@ -119,7 +118,7 @@ async def list_offsets(
                     outcome.completed[key] = OffsetAndTimestamp(row.offset, row.timestamp, epoch)
         return outcome
 
-    # Each special offset is asked for in a request of its own, so that one the broker does not know spoils no other.
+    # Each special offset has its own request, so that an unsupported one does not fail the others.
     merged: Results[TopicPartition, OffsetAndTimestamp] = Results({})
     by_version: dict[int, list[TopicPartition]] = {}
     for key, spec in partitions.items():
@@ -135,7 +134,7 @@ async def list_offsets(
 async def delete_records(
     operation: Operation, before: Mapping[TopicPartition, int], *, patient: bool = True, partial: bool = False
 ) -> Results[TopicPartition, int]:
-    """Deletes records before offsets (-1: all that there are); returns where each partition begins then."""
+    """Deletes records before offsets (-1: all); returns the new log start offsets."""
 
     def build(_broker: int, keys: Sequence[TopicPartition]) -> delete_api.DeleteRecordsRequest:
         topics: dict[str, list[delete_api.DeleteRecordsPartition]] = {}

@@ -1,4 +1,4 @@
-"""Who leads partitions, and which brokers have them."""
+"""Leader elections and replica reassignments of partitions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from barnabas.protocol.messages import list_partition_reassignments as list_api
 
 
 class ElectionType(IntEnum):
-    """Which replica is to lead."""
+    """Which replica becomes leader."""
 
     PREFERRED = 0
-    """The first of its replicas, if that is in sync."""
+    """The first replica, if it is in sync."""
     UNCLEAN = 1
-    """Any that is alive, if none is in sync: better some records lost than all out of reach."""
+    """Any live replica, if none is in sync: it is better to lose some records than to lose access to all."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReassignment:
-    """A move of replicas that is under way."""
+    """A reassignment in progress."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
@@ -49,8 +49,9 @@ async def elect_leaders(
     *,
     partial: bool = False,
 ) -> Results[TopicPartition, bool]:
-    """Has leaders elected: of some partitions, or of all that need it. Returns, for each, whether there was anything to
-    do; it is no error if not."""
+    """Elects leaders of some partitions, or of all that need it.
+
+    Returns for each whether an election was needed; it is no error if not."""
     wanted = None if partitions is None else list(dict.fromkeys(partitions))
 
     def request() -> elect_api.ElectLeadersRequest:
@@ -89,7 +90,7 @@ async def alter_partition_reassignments(
     allow_replication_factor_change: bool = True,
     partial: bool = False,
 ) -> Results[TopicPartition, None]:
-    """Moves partitions to other brokers; None calls off a move. It has begun when this returns, not ended."""
+    """Starts moving partitions to other brokers; None cancels a move. Does not wait for the end."""
 
     def topic(name: str, indexes: list[int]) -> alter_api.ReassignableTopic:
         rows = []
@@ -129,7 +130,7 @@ async def alter_partition_reassignments(
 async def list_partition_reassignments(
     operation: Operation, partitions: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """The moves that are under way: of some partitions, or all."""
+    """Lists the reassignments in progress: of some partitions, or all."""
     wanted = None if partitions is None else _grouped(partitions)
 
     def request() -> list_api.ListPartitionReassignmentsRequest:

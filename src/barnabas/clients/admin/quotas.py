@@ -1,4 +1,4 @@
-"""Client quotas: who may have how much."""
+"""Client quotas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Quotas: TypeAlias = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaEntity:
-    """Whose quota: of a user, a client id, both, or an address. A name of None is the default of its kind.
+    """The owner of a quota: a user, a client id, both, or an address. A name of None is the default of its kind.
 
     >>> ClientQuotaEntity.of({"user": "alice", "client-id": None})
     ClientQuotaEntity(parts=(('client-id', None), ('user', 'alice')))
@@ -37,7 +37,7 @@ class ClientQuotaEntity:
 
 
 class AnyName:
-    """In a filter: whatever the name, as long as there is one or the default."""
+    """In a filter: any name, or the default."""
 
     def __repr__(self) -> str:
         return "ANY_NAME"
@@ -49,8 +49,9 @@ ANY_NAME: Final = AnyName()
 async def describe_client_quotas(
     operation: Operation, components: Mapping[str, str | AnyName | None] | None = None, *, strict: bool = False
 ) -> dict[ClientQuotaEntity, Quotas]:
-    """The quotas that there are, or those of entities with these parts: a name, None for the default, `ANY_NAME`.
-    ``strict`` leaves out entities that have more parts than were asked for."""
+    """Returns all quotas, or those of entities with these parts: a name, None for the default, `ANY_NAME`.
+
+    ``strict`` leaves out entities that have further parts."""
     request = describe_api.DescribeClientQuotasRequest(
         components=[_component(kind, name) for kind, name in (components or {}).items()], strict=strict
     )
@@ -80,7 +81,7 @@ async def alter_client_quotas(
     validate_only: bool = False,
     partial: bool = False,
 ) -> Results[ClientQuotaEntity, None]:
-    """Sets quotas of entities; None takes one away."""
+    """Sets quotas of entities; None removes one."""
     request = alter_api.AlterClientQuotasRequest(
         entries=[
             alter_api.RequestEntryData(

@@ -1,4 +1,4 @@
-"""What an operation on several things has come to, for each of them."""
+"""The results of an operation on several keys."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ D = TypeVar("D")
 
 
 class Results(Mapping[K, V], Generic[K, V]):
-    """The outcome by key. As a mapping it has what succeeded; ``errors`` has the rest.
+    """Results by key. The mapping has the successes; ``errors`` has the rest.
 
-    An operation raises the error of the first key that failed, and names the others in a note. With ``partial=True``
-    it does not raise, and then looking up a key that failed raises the error of that key:
+    An operation raises the error of the first key that failed, and names the others in a note. With ``partial=True`` it
+    does not raise, and then looking up a key that failed raises the error of that key:
 
         results = admin.describe_topics(["orders", "ordres"], partial=True)
         results["orders"]            # TopicDescription(name='orders', ...)
@@ -43,7 +43,7 @@ class Results(Mapping[K, V], Generic[K, V]):
     def get(self, key: K, /, default: V | D) -> V | D: ...
 
     def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
-        """What succeeded, or the default; an error is not raised here."""
+        """Returns the value or the default; does not raise a key's error."""
         return self._values.get(key, default)
 
     def __iter__(self) -> Iterator[K]:
@@ -56,7 +56,7 @@ class Results(Mapping[K, V], Generic[K, V]):
         return key in self._values
 
     def checked(self, partial: bool = False) -> Results[K, V]:
-        """Itself, if nothing failed or that is all right; else raises."""
+        """Returns itself if there is no error or ``partial`` is set; else raises."""
         if partial or not self.errors:
             return self
         first, *others = self.errors.items()

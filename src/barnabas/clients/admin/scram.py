@@ -1,6 +1,6 @@
-"""Passwords of users, as SCRAM keeps them: salted, and never the password itself.
+"""SCRAM credentials of users: salted hashes, never the password itself.
 
-A broker before Kafka 2.7 does not have these APIs; then there is an `UnsupportedVersionError` that says so.
+A broker before Kafka 2.7 lacks these APIs and causes an `UnsupportedVersionError`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ScramMechanism(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredentialInfo:
-    """What can be told of a credential."""
+    """The public data of a credential."""
 
     mechanism: ScramMechanism
     iterations: int
@@ -40,7 +40,7 @@ class ScramCredentialInfo:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredentialUpsertion:
-    """A password to be set. Without a salt, a random one."""
+    """A password to set. The default salt is random."""
 
     user: str
     mechanism: ScramMechanism
@@ -58,7 +58,7 @@ class ScramCredentialDeletion:
 async def describe_user_scram_credentials(
     operation: Operation, users: Iterable[str] | None = None, *, partial: bool = False
 ) -> Results[str, tuple[ScramCredentialInfo, ...]]:
-    """Which users have credentials, and of which kind."""
+    """Returns the users' credentials and their mechanisms."""
     request = describe_api.DescribeUserScramCredentialsRequest(
         users=None if users is None else [describe_api.UserName(name=name) for name in users]
     )

@@ -1,4 +1,4 @@
-"""Topics: making, listing, describing and deleting them, and giving them more partitions."""
+"""Topics: create, list, describe and delete them, and add partitions."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ _PARTITION_LIMIT: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be made. Without a number of partitions or replicas, the broker's defaults decide."""
+    """A topic to create. The broker has defaults for the number of partitions and replicas."""
 
     name: str
     num_partitions: int | None = None
     replication_factor: int | None = None
     replicas_assignments: Mapping[int, Sequence[int]] | None = None
-    """The brokers of each partition, the first of which is to lead it; in place of the two numbers."""
+    """The replicas of each partition, the preferred leader first; replaces the two numbers."""
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic as it was made."""
+    """A created topic."""
 
     name: str
     topic_id: str
@@ -65,7 +65,7 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicListing:
-    """That there is such a topic."""
+    """An existing topic."""
 
     name: str
     topic_id: str
@@ -74,7 +74,7 @@ class TopicListing:
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitionInfo:
-    """A partition, and where its replicas are."""
+    """A partition and its replicas."""
 
     partition: int
     leader: Node | None
@@ -82,7 +82,7 @@ class TopicPartitionInfo:
     replicas: tuple[Node, ...]
     isr: tuple[Node, ...]
     eligible_leader_replicas: tuple[Node, ...] = ()
-    """Fell out of the ISR when it was as small as it may be, so they have all that was committed (KIP-966)."""
+    """Replicas that left the ISR when it was at its minimum size, so they have all committed records (KIP-966)."""
     last_known_elr: tuple[Node, ...] = ()
     offline_replicas: tuple[Node, ...] = ()
 
@@ -96,19 +96,19 @@ class TopicDescription:
     is_internal: bool
     partitions: tuple[TopicPartitionInfo, ...]
     authorized_operations: frozenset[AclOperation] | None = None
-    """What this principal may do; None if that was not asked for, or is not known."""
+    """The operations this principal may do; None if not requested or unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic is to have all in all, and where the new ones go."""
+    """The new total number of partitions of a topic, and the replicas of the new ones."""
 
     total_count: int
     new_assignments: Sequence[Sequence[int]] | None = None
 
 
 def operations_of(field_value: int) -> frozenset[AclOperation] | None:
-    """The operations in a bit field; None for the value that stands for "not told"."""
+    """Decodes the operations of a bit field; None if they were not reported."""
     return None if field_value == _NO_OPERATIONS else frozenset(from_bit_field(field_value))
 
 
@@ -120,7 +120,7 @@ async def create_topics(
     retry_on_quota_violation: bool = True,
     partial: bool = False,
 ) -> Results[str, CreatedTopic]:
-    """Makes topics; with ``validate_only`` it is only checked whether they could be made."""
+    """Creates topics; with ``validate_only`` it only checks whether they could be created."""
     wanted = {topic.name: topic for topic in (NewTopic(one) if isinstance(one, str) else one for one in topics)}
 
     def request(names: list[str]) -> create_api.CreateTopicsRequest:
@@ -162,7 +162,7 @@ def _creatable(topic: NewTopic) -> create_api.CreatableTopic:
 async def delete_topics(
     operation: Operation, topics: Iterable[str], *, retry_on_quota_violation: bool = True, partial: bool = False
 ) -> Results[str, None]:
-    """Deletes topics, with all that is in them."""
+    """Deletes topics with their records."""
 
     def request(names: list[str]) -> delete_api.DeleteTopicsRequest:
         return delete_api.DeleteTopicsRequest(
@@ -180,7 +180,7 @@ async def delete_topics(
 async def delete_topics_by_id(
     operation: Operation, topic_ids: Iterable[Uuid], *, retry_on_quota_violation: bool = True, partial: bool = False
 ) -> Results[Uuid, None]:
-    """Deletes topics that are named by their ids, so that it cannot hit a topic that was made again meanwhile."""
+    """Deletes topics by id, so that a recreated topic of the same name is not affected."""
 
     def request(ids: list[Uuid]) -> delete_api.DeleteTopicsRequest:
         return delete_api.DeleteTopicsRequest(
@@ -203,7 +203,7 @@ async def create_partitions(
     retry_on_quota_violation: bool = True,
     partial: bool = False,
 ) -> Results[str, None]:
-    """Gives topics more partitions. A number is how many there are to be then."""
+    """Adds partitions to topics. A number is the new total."""
     wanted = {name: NewPartitions(value) if isinstance(value, int) else value for name, value in new_partitions.items()}
 
     def topic(name: str) -> partitions_api.CreatePartitionsTopic:
@@ -235,22 +235,22 @@ async def _change(
     retry_on_quota_violation: bool,
     allowed_versions: VersionRange | None = None,
 ) -> Results[T, V]:
-    """A change that the controller makes to each topic by itself.
+    """Requests a change of each topic from the controller.
 
-    A topic for which there is no room in the quota of changes (KIP-599) is tried again, by itself, when the time is up
-    that the answer tells; until then the connection is muted, by this client as by the broker.
+    A topic that exceeds the quota of changes (KIP-599) is retried, by itself, after the throttle time of the response;
+    until then this client and the broker mute the connection.
     """
     completed: dict[T, V] = {}
     failed: dict[T, ApiError] = {}
 
     async def attempt(asked: list[T]) -> list[T]:
-        """The keys to be tried again."""
+        """Returns the keys to retry."""
 
         def take(response: Any) -> list[T]:
             rows = list(read(response))
             for _, code, message, _ in rows:
                 if code == Errors.NOT_CONTROLLER:
-                    raise NotControllerError(message)  # it went to the wrong place as a whole
+                    raise NotControllerError(message)  # the whole request went to the wrong broker
             held_back: list[T] = []
             for key, code, message, value in rows:
                 error = error_of(code, message)
@@ -278,13 +278,13 @@ async def _change(
             try:
                 await operation.back_off(attempts, failed[open_keys[0]])
             except ApiError:
-                break  # and they fail with what they were told
+                break  # they fail with their last error
             attempts += 1
     return Results(completed, {key: failed[key] for key in keys if key in failed})
 
 
 async def list_topics(operation: Operation, *, list_internal: bool = False) -> dict[str, TopicListing]:
-    """All topics, by name."""
+    """Returns all topics, by name."""
 
     def read(response: MetadataResponse) -> dict[str, TopicListing]:
         return {
@@ -304,11 +304,10 @@ async def describe_topics(
     partition_size_limit: int = _PARTITION_LIMIT,
     partial: bool = False,
 ) -> Results[str, TopicDescription]:
-    """Topics with their partitions.
+    """Returns topics with their partitions.
 
-    They come in pages of ``partition_size_limit`` partitions, so that the answer for a huge topic is no huge answer;
-    from brokers that do not know pages, in one piece. What this principal may do with a topic is told by the former in
-    any case, and by the latter on request.
+    They come in pages of ``partition_size_limit`` partitions, which bounds the response for a huge topic; brokers
+    without paging send one response. The former always report the authorized operations, the latter on request.
     """
     names = list(dict.fromkeys(topics))
     failed: dict[str, ApiError] = {name: InvalidTopicError("A topic has a name.") for name in names if not name}
@@ -385,7 +384,7 @@ def _paged_partition(
 
 
 def _node(node_id: int, nodes: Mapping[int, Node]) -> Node:
-    """A node that is down is only known by its id."""
+    """Returns a node; one that is down is known only by its id."""
     return nodes.get(node_id) or Node(node_id, "", -1)
 
 
@@ -438,7 +437,7 @@ def _of_metadata(response: MetadataResponse) -> tuple[dict[str, TopicDescription
 async def describe_topics_by_id(
     operation: Operation, topic_ids: Iterable[Uuid], *, partial: bool = False
 ) -> Results[Uuid, TopicDescription]:
-    """Topics that are named by their ids."""
+    """Returns topics by id."""
     ids = list(dict.fromkeys(topic_ids))
     if ZERO_UUID in ids:
         raise InvalidTopicError("The id of zeros is the id of no topic.")

@@ -1,4 +1,4 @@
-"""Transactions and producers: which are open, whose they are, and ending them by force."""
+"""Transactions and producers: list, describe, abort and fence them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FENCING: Final = VersionRange(0, 5)
 
 
 class TransactionState(StrEnum):
-    """Where a transaction is."""
+    """The state of a transaction."""
 
     ONGOING = "Ongoing"
     PREPARE_ABORT = "PrepareAbort"
@@ -57,7 +57,7 @@ class TransactionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """That there is such a transactional id."""
+    """An existing transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -66,7 +66,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id, and the transaction that is open under it."""
+    """A transactional id, and its open transaction."""
 
     transactional_id: str
     coordinator_id: int
@@ -81,7 +81,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What a partition remembers of a producer."""
+    """A partition's state of a producer."""
 
     producer_id: int
     producer_epoch: int
@@ -94,7 +94,7 @@ class ProducerState:
 
 @dataclass(frozen=True, slots=True)
 class AbortTransactionSpec:
-    """A transaction as a partition knows it: what `describe_producers` tells."""
+    """A transaction as a partition knows it, from `describe_producers`."""
 
     partition: TopicPartition
     producer_id: int
@@ -116,8 +116,10 @@ async def list_transactions(
     min_duration_ms: int | None = None,
     transactional_id_pattern: str | None = None,
 ) -> list[TransactionListing]:
-    """Transactional ids: all, or those in one of these states, of one of these producers, whose transaction is open
-    for so long at least, whose name matches. Every broker is asked, since a coordinator only knows its own."""
+    """Lists transactional ids: all, or those with these states, producers, a minimum transaction duration, and a name
+    pattern.
+
+    Every broker is asked, since a coordinator only knows its own."""
     request = list_api.ListTransactionsRequest(
         state_filters=[str(state) for state in states],
         producer_id_filters=list(producer_ids),
@@ -146,7 +148,7 @@ async def list_transactions(
 async def describe_transactions(
     operation: Operation, transactional_ids: Iterable[str], *, partial: bool = False
 ) -> Results[str, TransactionDescription]:
-    """What the coordinators know of transactional ids."""
+    """Returns the coordinators' state of transactional ids."""
 
     def build(_broker: int, keys: Sequence[str]) -> describe_api.DescribeTransactionsRequest:
         return describe_api.DescribeTransactionsRequest(transactional_ids=list(keys))
@@ -181,7 +183,7 @@ async def describe_producers(
     patient: bool = True,
     partial: bool = False,
 ) -> Results[TopicPartition, tuple[ProducerState, ...]]:
-    """The producers that partitions remember: as the leaders know them, or as one broker does."""
+    """Returns the active producers of partitions, from the leaders or from one broker."""
     keys = list(dict.fromkeys(partitions))
     lookup: LookupStrategy[TopicPartition] = (
         PartitionLeaders(patient=patient) if broker_id is None else StaticBrokers(dict.fromkeys(keys, broker_id))
@@ -204,7 +206,7 @@ async def describe_producers(
                 key = TopicPartition(topic.name, row.partition_index)
                 error = Errors.for_code(row.error_code)
                 if broker_id is not None and error is Errors.NOT_LEADER_OR_FOLLOWER:
-                    # The caller has chosen the broker; there is nobody else to ask.
+                    # The caller has chosen the broker, so there is no other to ask.
                     outcome.failed[key] = error.to_exception(row.error_message) or outcome.failed[key]
                 elif outcome.settle(key, row.error_code, row.error_message, moved=LEADER_MOVED):
                     outcome.completed[key] = tuple(map(_producer, row.active_producers))
@@ -225,10 +227,10 @@ def _producer(row: producers_api.ProducerState) -> ProducerState:
 
 
 async def abort_transaction(operation: Operation, spec: AbortTransactionSpec) -> None:
-    """Ends a transaction in one partition, against the word of the coordinator or without it.
+    """Aborts a transaction in one partition, without its coordinator.
 
-    It is for *hanging* transactions, which a partition waits for and no coordinator knows of; any other has somebody
-    who will end it.
+    It is for *hanging* transactions, which a partition waits for and no coordinator knows; any other will be ended by
+    its coordinator.
     """
 
     def build(_broker: int, _keys: Sequence[TopicPartition]) -> markers_api.WriteTxnMarkersRequest:
@@ -266,10 +268,10 @@ async def abort_transaction(operation: Operation, spec: AbortTransactionSpec) ->
 async def fence_producers(
     operation: Operation, transactional_ids: Iterable[str], *, partial: bool = False
 ) -> Results[str, ProducerIdAndEpoch]:
-    """Ends what is open under transactional ids, and shuts out the producers that have them."""
+    """Aborts open transactions of transactional ids, and fences their producers."""
 
     def build(_broker: int, keys: Sequence[str]) -> InitProducerIdRequest:
-        # The time limit is of no importance: this id does nothing more. It has to be one that brokers accept.
+        # The timeout does not matter, because this id does nothing more. It must be one that brokers accept.
         return InitProducerIdRequest(transactional_id=keys[0], transaction_timeout_ms=max(operation.remaining_ms, 1))
 
     def read(_broker: int, keys: Sequence[str], response: InitProducerIdResponse) -> Outcome[str, ProducerIdAndEpoch]:

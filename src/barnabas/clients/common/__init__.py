@@ -1,1 +1,1 @@
-"""What all clients share: settings, bootstrap addresses, metadata."""
+"""Code that all clients share: settings, bootstrap addresses, metadata."""

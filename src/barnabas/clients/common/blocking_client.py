@@ -1,11 +1,10 @@
-"""A client that asks one question at a time and waits for the answer: for commands and small tools.
+"""A client that sends a request and waits for the response: for commands and small tools.
 
     with BlockingClient("127.0.0.1:9092") as client:
         response = client.send(DescribeClusterRequest())
 
-It is a `NetworkClient` with its polling done for the caller. Connections are made when they are needed and made again
-when they are lost; the version of each request is negotiated; a broker that throttles this client is obeyed. What goes
-wrong is one exception with a sentence that says what to do about it.
+It polls a `NetworkClient` for the caller. It connects on demand and reconnects, negotiates the version of each request,
+and obeys throttling. A failure is one exception whose message says what to do about it.
 """
 
 from __future__ import annotations
@@ -41,22 +40,22 @@ class ClientError(BarnabasError):
 
 
 class ConnectionFailedError(ClientError):
-    """No broker could be reached: a wrong address, an unknown host, or something that is no Kafka broker."""
+    """No broker was reachable: a wrong address, an unknown host, or a server that is no Kafka broker."""
 
 
 class RequestTimedOutError(ClientError):
-    """A broker was reached, and did not answer in time."""
+    """A broker was reached, and did not respond in time."""
 
 
 class PostedRequest(NamedTuple):
-    """A request in flight, and where it went."""
+    """A request in flight, and its node."""
 
     node: Node
     request: ClientRequest
 
 
 class BlockingClient:
-    """Sends requests and waits for their responses. Belongs to one thread."""
+    """Sends requests and waits for their responses. Not thread-safe."""
 
     def __init__(
         self,
@@ -70,9 +69,9 @@ class BlockingClient:
         resolver: HostResolver = resolve_all_ips,
         channel_factory: ChannelFactory = plaintext,
     ) -> None:
-        """Connects to nobody yet; `ConfigError` if the addresses are none.
+        """Does not connect yet; raises `ConfigError` for invalid addresses.
 
-        With a `config`, the settings are those, and not the ones named before it.
+        A `config` replaces the settings before it.
         """
         if config is None:
             config = NetworkClientConfig(
@@ -82,7 +81,7 @@ class BlockingClient:
                 socket_connection_setup_timeout_max_ms=connect_timeout_ms,
             )
         servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
-        # Unresolved: that a host is unknown is found out when it is connected to, and told like other troubles.
+        # Unresolved: an unknown host is detected and reported on connecting, like other failures.
         self._bootstrap = bootstrap_nodes(servers, None)
         self._clock = clock
         self._connect_timeout_ms = config.socket_connection_setup_timeout_ms
@@ -95,7 +94,7 @@ class BlockingClient:
             resolver=resolver,
         )
         self._preferred: Node | None = None
-        """The bootstrap server that answered last."""
+        """The bootstrap server that responded last."""
         self._responses: dict[ClientRequest, ClientResponse] = {}
         """Responses to posted requests that `wait` has not returned yet."""
 
@@ -140,7 +139,7 @@ class BlockingClient:
         return not self._client.has_in_flight_requests() and not self._responses
 
     def nodes(self) -> dict[int, Node]:
-        """The brokers of the cluster, by id."""
+        """Returns the brokers of the cluster, by id."""
         response: DescribeClusterResponse = self.send(DescribeClusterRequest())
         return {
             broker.broker_id: Node(broker.broker_id, broker.host, broker.port, broker.rack)
@@ -168,14 +167,14 @@ class BlockingClient:
         return self._preferred
 
     def _connect_to(self, nodes: list[Node]) -> Node:
-        """The first of these that can be talked to; each is tried once, and all of them within the time to connect."""
+        """Returns the first of these that is reachable; tries each once, all within the time to connect."""
         deadline = self._clock.hi_res_milliseconds() + self._connect_timeout_ms
         failures: dict[str, str] = {}
         for node in nodes:
             was_tried = False
             while True:
                 now = self._clock.hi_res_milliseconds()
-                # A connection that was lost a moment ago is not tried again at once; its failure is an old one.
+                # A connection that was just lost is in backoff; its failure is an old one.
                 was_tried |= not self._client.connection_delay(node, now)
                 if self._client.ready(node, now):
                     return node

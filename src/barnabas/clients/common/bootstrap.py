@@ -1,4 +1,4 @@
-"""Bootstrap addresses: what a client knows before it knows anything, checked so that a mistake gets its own message."""
+"""Parses and checks bootstrap addresses, with a message for each mistake."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?(?:\[(?P<v6>[^\]]+)\]|(?P
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``host:port``, ``[::1]:port`` or ``PLAINTEXT://host:port``."""
+    """Parses ``host:port``, ``[::1]:port`` or ``PLAINTEXT://host:port``."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
         try:
@@ -37,9 +37,9 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def bootstrap_nodes(servers: Sequence[str], resolver: HostResolver | None = resolve_all_ips) -> list[Node]:
-    """The addresses as nodes, which have negative ids until the cluster tells their true ones.
+    """Returns the addresses as nodes, with negative ids until metadata has their real ones.
 
-    With a resolver, host names that nobody knows are left out with a warning; if none is left, that is an error.
+    With a resolver, unknown host names are left out with a warning; if none is left, that is an error.
     """
     nodes: list[Node] = []
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""The metrics of a client, made from the settings that all of them have."""
+"""Creates a client's metrics registry from its settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN: Final = "unknown"
 
 
 def make_metrics(values: ConfigValues, client_id: str, clock: Clock) -> Metrics:
-    """All of them have the client's id as a tag; reporters that were asked for are told about each."""
+    """Creates the registry: all metrics have the client id as a tag, and configured reporters see each."""
     originals = {**values.originals, "client.id": client_id}
     metrics = Metrics(
         MetricConfig(
@@ -35,8 +35,7 @@ def make_metrics(values: ConfigValues, client_id: str, clock: Clock) -> Metrics:
 
 
 def _show_app_info(metrics: Metrics, now_ms: int) -> None:
-    """What this client is, and since when. There is no commit id in a wheel, so it is what Kafka's clients say if they
-    do not find theirs."""
+    """Adds the app-info metrics. A wheel has no commit id, so it is what Kafka's clients report without theirs."""
     values = {"version": barnabas.__version__, "commit-id": UNKNOWN, "start-time-ms": now_ms}
     for name, value in values.items():
         metrics.add_metric(
@@ -46,7 +45,7 @@ def _show_app_info(metrics: Metrics, now_ms: int) -> None:
 
 
 def metric_value(metrics: Metrics, client_id: str, name: str, group: str, tags: Mapping[str, str]) -> Any:
-    """The value of one metric of a client now; tags with underscores for hyphens."""
+    """Returns the current value of one metric; tags have underscores for hyphens."""
     given = {"client-id": client_id, **{tag.replace("_", "-"): value for tag, value in tags.items()}}
     metric = metrics.metric(MetricName(name, group, given))
     if metric is None:

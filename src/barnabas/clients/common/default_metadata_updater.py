@@ -1,4 +1,4 @@
-"""Keeps metadata up to date by means of the network client it is plugged into."""
+"""Keeps metadata up to date through the network client."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ log = logging.getLogger(__name__)
 
 
 class DefaultMetadataUpdater(MetadataUpdater):
-    """Asks the least loaded node when metadata is due, one request at a time.
+    """Sends metadata requests to the least loaded node when due, one at a time.
 
-    **Starting again** (KIP-899, KIP-1102): when no known node can be reached, when none has answered for
-    ``metadata.recovery.rebootstrap.trigger.ms``, or when a broker says so, all is forgotten but the bootstrap servers.
-    A client that was off the network while every broker got a new address would else never find them.
+    **Rebootstrap** (KIP-899, KIP-1102): when no known node is reachable, when none has responded for
+    ``metadata.recovery.rebootstrap.trigger.ms``, or when a broker requires it, the client starts again from the
+    bootstrap servers. Otherwise a client that was offline while every broker got a new address would never find
+    them.
     """
 
     def __init__(
@@ -38,10 +39,10 @@ class DefaultMetadataUpdater(MetadataUpdater):
         self._check_cluster = check_cluster
         self._in_progress: MetadataRequestAndVersion | None = None
         self._unanswered_since_ms: int | None = None
-        """Since when metadata is wanted and has not come."""
+        """Since when a metadata response is due."""
         self._rebootstrap_requested = False
         self.reason_of: Callable[[str], str | None] = lambda _node_id: None
-        """Why the connection to a node was lost, in words; the network client knows, and is made after this."""
+        """Returns why the connection to a node was lost; set by the network client, which is created later."""
 
     @property
     def cluster_id(self) -> str | None:
@@ -74,7 +75,7 @@ class DefaultMetadataUpdater(MetadataUpdater):
         if node is None:
             log.debug("No node is available to ask for metadata")
             return max(client.reconnect_backoff_ms, 1)
-        # Never 0, though a back-off may be: that would be a poll that does not wait, again and again.
+        # Never 0, though a backoff may be: the poll would spin.
         return max(client.send_metadata_request(node, lambda: self._take_request(now), now), 1)
 
     def _take_request(self, now: int) -> MetadataRequest:
@@ -92,7 +93,7 @@ class DefaultMetadataUpdater(MetadataUpdater):
             self._metadata.failed_update(now)  # so that the next attempt backs off
         if authentication_error is not None:
             self._metadata.fatal_error(authentication_error)
-        self._metadata.request_update()  # it may be lost because things have moved
+        self._metadata.request_update()  # the cluster may have changed
 
     def handle_failed_request(self, now: int, error: ApiError | None) -> None:
         if error is not None:
@@ -104,7 +105,7 @@ class DefaultMetadataUpdater(MetadataUpdater):
         assert isinstance(response, MetadataResponse)
         asked, self._in_progress = self._in_progress, None
         if asked is None:
-            return  # started again from the bootstrap servers meanwhile
+            return  # rebootstrapped meanwhile
         if response.error_code == Errors.REBOOTSTRAP_REQUIRED and self._can_rebootstrap:
             self._rebootstrap_requested = True
             self._metadata.failed_update(now)

@@ -1,4 +1,4 @@
-"""What can go wrong in any client that has no code on the wire."""
+"""Client errors that have no code in the protocol."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ __all__ = ["CommitFailedError", "IllegalStateError", "SerializationError"]
 
 
 class IllegalStateError(BarnabasError, RuntimeError):
-    """A method was called that makes no sense now: the client is closed, or something has to be done first."""
+    """A method was called in the wrong state: the client is closed, or another call must come first."""
 
 
 class CommitFailedError(BarnabasError):
-    """Offsets could not be committed, because the group has moved on without this member."""
+    """Offsets could not be committed, because the group has rebalanced without this member."""

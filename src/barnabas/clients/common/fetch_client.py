@@ -31,7 +31,7 @@ class FetchSettings(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """A fetch request, and what it takes to read its response."""
+    """A fetch request, and the context to read its response."""
 
     body: FetchRequest
     versions: VersionRange

@@ -99,8 +99,8 @@ class FetchSessionHandler:
                 with_ids = False
                 break
         if self._next_epoch in {INITIAL_EPOCH, FINAL_EPOCH} or with_ids != self._used_topic_ids:
-            # A session is about ids or about names, never both: another kind needs another session. Epoch 0 along with
-            # the id of the old one tells the broker that it can let go of that.
+            # A session uses ids or names, never both: a change needs another session. Epoch 0 with the old session id
+            # tells the broker to drop the old one.
             self._next_epoch = self._full_epoch
             partitions = self._remember(wanted, with_ids)
             return SessionFetch(self._session_id, self._full_epoch, _topics(wanted), [], partitions, with_ids)
@@ -110,7 +110,7 @@ class FetchSessionHandler:
         for partition, row in wanted.items():
             if partition in before:
                 old = before[partition]
-                # A topic that was deleted and created anew is another one, as far as the broker is concerned.
+                # A topic that was deleted and recreated is a new one to the broker.
                 if old.topic_id == row.topic_id or not with_ids:
                     kept += 1
                 if old == row:
@@ -131,7 +131,7 @@ class FetchSessionHandler:
     def _remember(
         self, wanted: Mapping[TopicPartition, PartitionToFetch], with_ids: bool
     ) -> Mapping[TopicPartition, PartitionToFetch]:
-        """Returns what the session is about now, which is never changed, only replaced."""
+        """Returns the partitions of the session now. The mapping is replaced, never changed."""
         self._partitions = dict(wanted)
         if self._named.keys() != self._partitions.keys():
             self._named = {partition: partition for partition in wanted}
@@ -140,7 +140,7 @@ class FetchSessionHandler:
         return self._partitions
 
     def final_request(self) -> FetchRequest | None:
-        """What closes the session; None if there is none."""
+        """Returns the request that closes the session; None if there is none."""
         if self._session_id == INVALID_SESSION_ID:
             return None
         return FetchRequest(session_id=self._session_id, session_epoch=FINAL_EPOCH)
@@ -187,7 +187,7 @@ class FetchSessionHandler:
         found: list[tuple[TopicPartition, PartitionData]] = []
         named = self._named
         for topic in response.responses:
-            name = topic.topic or self._names.get(topic.topic_id)  # newer versions call a topic by its id
+            name = topic.topic or self._names.get(topic.topic_id)  # newer versions name a topic by its id
             if name is None:
                 return None
             for row in topic.partitions:
@@ -209,7 +209,7 @@ class FetchSessionHandler:
 
 
 def _topics(rows: Mapping[TopicPartition, PartitionToFetch]) -> list[FetchTopic]:
-    """Partitions of a topic that follow each other become one entry; their order is kept, as it says who goes first."""
+    """Groups consecutive partitions of a topic into one entry; keeps their order, which is their priority."""
     topics: list[FetchTopic] = []
     for partition, row in rows.items():
         if not topics or topics[-1].topic != partition.topic or topics[-1].topic_id != row.topic_id:

@@ -1,4 +1,4 @@
-"""What a client knows about the cluster, and when to ask again."""
+"""A client's view of the cluster, and when to refresh it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 
 class MetadataRequestAndVersion(NamedTuple):
-    """A request for metadata, and what it was made from: by that an answer shows whether it covers what is wanted."""
+    """A metadata request, and the versions it was made from, which tell whether its response covers all wanted
+    topics."""
 
     request: MetadataRequest
     request_version: int
@@ -41,25 +42,25 @@ class MetadataRequestAndVersion(NamedTuple):
 
 
 class LeaderIdAndEpoch(NamedTuple):
-    """The leader of a partition, as the answer to some other request told it."""
+    """The leader of a partition, from the response to another request."""
 
     leader_id: int
     epoch: int
 
 
 class Metadata:
-    """The latest snapshot of the cluster, and the bookkeeping around it.
+    """The latest snapshot of the cluster, and its refresh state.
 
-    **When to ask.** When somebody requests it, when the snapshot is older than ``metadata.max.age.ms``, or when topics
-    are new. For new topics alone the request is partial: just these, and the answer is merged. Requests are spaced by
-    the retry back-off; longer and longer, if answers fail, or if they do not help (the same state again and again,
-    because a leader is missing).
+    **When to refresh.** On request, when the snapshot is older than ``metadata.max.age.ms``, or when topics are new.
+    For new topics alone the request is partial: it names just these, and the response is merged. Requests are spaced by
+    an exponential retry backoff, if responses fail, or do not help (the same state repeatedly, because a leader is
+    missing).
 
-    **Which answer counts.** Brokers learn of changes one after the other. A partition's leader epoch tells which of two
-    answers is newer: what has a lower epoch than was seen already is not taken over, and neither is what a topic's
-    former incarnation left behind (its id tells).
+    **Which response counts.** Brokers learn of changes one after the other. A partition's leader epoch tells which of
+    two responses is newer: a lower epoch than the known one is ignored, and so is data of a topic's former incarnation
+    (by its id).
 
-    Each update has a version, so that a thread can wait for the one after the one it has seen.
+    Each update has a version, so that a thread can wait for the next one.
     """
 
     def __init__(
@@ -80,10 +81,10 @@ class Metadata:
         self._refresh_backoff_max_ms = max(refresh_backoff_ms, refresh_backoff_max_ms)
         self.metadata_expire_ms = metadata_expire_ms
         self.lock = threading.RLock()
-        """Guards all fields, but for `snapshot`, which is read without it. Re-entrant, because a subclass overrides
-        methods that are called with it held. Nothing else is locked inside it."""
+        """Guards all fields but `snapshot`, which is read without it. Re-entrant, because a subclass overrides methods
+        that are called with it held. No other lock is taken inside it."""
         self.updated = threading.Condition(self.lock)
-        """Notified when there is another snapshot, an error, or the end."""
+        """Notified of a new snapshot, an error, or the close."""
         self.snapshot: MetadataSnapshot = EMPTY_SNAPSHOT
         self._update_version = 0
         self._request_version = 0
@@ -98,14 +99,14 @@ class Metadata:
         self._bootstrap_nodes: Sequence[Node] = ()
         self._closed = False
         self.connection_problems: dict[str, str] = {}
-        """Why nodes could not be reached, by their address: what to tell somebody who waits in vain."""
+        """Why nodes were unreachable, by their address: for timeout messages."""
 
-    # -- when to ask
+    # -- refresh
 
     def time_to_next_update(self, now: int) -> int:
-        """How long to wait before asking for metadata; 0: it is time."""
-        # As nearly always: nobody wants any, and no back-off is longer than what they are good for still. Without the
-        # lock: who wants some after this has looked ends the poll that follows, and it looks again.
+        """Returns how long to wait before the next metadata request; 0: it is due."""
+        # The common case: no request is pending, and no backoff exceeds the remaining age. Without the lock: a later
+        # request ends the next poll, which checks again.
         refreshed_ms = self._last_successful_refresh_ms
         if not (self._need_full_update or self._need_partial_update) and refreshed_ms is not None:
             expire_ms = refreshed_ms + self.metadata_expire_ms - now
@@ -131,13 +132,13 @@ class Metadata:
         return max(self._last_refresh_ms + wait_ms - now, 0)
 
     def request_update(self) -> int:
-        """Asks for everything again; returns the version to wait beyond."""
+        """Requests a full update; returns the current version, to wait for a newer one."""
         with self.lock:
             self._need_full_update = True
             return self._update_version
 
     def request_update_for_new_topics(self) -> int:
-        """Asks for topics that are new, without any back-off; returns the version to wait beyond."""
+        """Requests new topics without backoff; returns the current version, to wait for a newer one."""
         with self.lock:
             self._last_refresh_ms = None
             self._need_partial_update = True
@@ -160,24 +161,24 @@ class Metadata:
                     return MetadataRequestAndVersion(_request(new_topics), self._request_version, True)
             return MetadataRequestAndVersion(_request(self.topic_names()), self._request_version, False)
 
-    # -- what a subclass knows
+    # -- for subclasses
 
     def topic_names(self) -> Iterable[str]:
-        """The topics to ask for."""
+        """Returns the topics to request."""
         return ()
 
     def new_topic_names(self) -> Iterable[str] | None:
-        """Those of them nothing is known about yet; None: there is no telling them apart."""
+        """Returns the topics without metadata yet; None if they cannot be told apart."""
         return None
 
     def retain_topic(self, topic: str, is_internal: bool, now: int) -> bool:  # noqa: ARG002 - for subclasses
-        """Whether a topic in an answer, or in the snapshot, is of interest."""
+        """Whether to keep a topic of a response or of the snapshot."""
         return True
 
-    # -- answers
+    # -- responses
 
     def bootstrap(self, nodes: Sequence[Node]) -> None:
-        """Starts with nothing but a few addresses."""
+        """Starts with the bootstrap addresses."""
         with self.lock:
             self._bootstrap_nodes = nodes
             self._need_full_update = True
@@ -186,12 +187,12 @@ class Metadata:
             self._last_refresh_ms = None
 
     def rebootstrap(self) -> None:
-        """Forgets all that is known (KIP-899). Topics stay wanted."""
+        """Goes back to the bootstrap servers (KIP-899). Topics stay wanted."""
         log.info("Starting again from the bootstrap servers %s", ", ".join(map(str, self._bootstrap_nodes)))
         self.bootstrap(self._bootstrap_nodes)
 
     def update(self, request_version: int, response: MetadataResponse, is_partial_update: bool, now: int) -> None:
-        """Takes an answer over."""
+        """Applies a response."""
         with self.lock:
             if self._closed:
                 raise RuntimeError("metadata has been closed")
@@ -215,7 +216,7 @@ class Metadata:
             self.updated.notify_all()
 
     def on_updated(self, response: MetadataResponse) -> None:
-        """For a subclass: called with the lock held, after an answer was taken over."""
+        """Hook for subclasses: called with the lock held, after a response was applied."""
 
     def _merge(self, response: MetadataResponse, is_partial_update: bool, now: int) -> MetadataSnapshot:
         before = self.snapshot
@@ -307,7 +308,7 @@ class Metadata:
     def update_partition_leadership(
         self, leaders: Mapping[TopicPartition, LeaderIdAndEpoch], leader_nodes: Iterable[Node]
     ) -> set[TopicPartition]:
-        """Takes over leaders that some other answer told (KIP-951), if that is news; returns the partitions it was."""
+        """Applies newer leaders from another response (KIP-951); returns the partitions that changed."""
         with self.lock:
             nodes = {**self.snapshot.nodes, **{node.id: node for node in leader_nodes}}
             changed: dict[TopicPartition, PartitionInfo] = {}
@@ -340,14 +341,14 @@ class Metadata:
             return set(changed)
 
     def failed_update(self, now: int) -> None:
-        """There was no answer."""
+        """Records a failed request."""
         with self.lock:
             self._last_refresh_ms = now
             self._attempts += 1
             self._equivalent_responses = 0
 
     def fatal_error(self, error: BarnabasError) -> None:
-        """There is no use in asking: whoever waits is told."""
+        """Fails all waiting threads: retrying is useless."""
         with self.lock:
             self._fatal_error = error
             self.updated.notify_all()
@@ -359,14 +360,14 @@ class Metadata:
             raise error
 
     def maybe_raise_for_topic(self, topic: str) -> None:
-        """What is wrong with a topic that no waiting will cure."""
+        """Raises a permanent error of a topic."""
         self.maybe_raise_fatal_error()
         if topic in self.snapshot.unauthorized_topics:
             raise TopicAuthorizationError(f"Not authorized to access topics: [{topic}]")
         if topic in self.snapshot.invalid_topics:
             raise InvalidTopicError(f"Invalid topics: [{topic}]")
 
-    # -- the rest
+    # -- other operations
 
     @property
     def update_version(self) -> int:
@@ -386,7 +387,7 @@ class Metadata:
             self.connection_problems[address] = reason
 
     def explain_silence(self) -> str:
-        """Why there may be no answer: what is known about nodes that could not be reached. Empty if nothing is."""
+        """Explains a missing response by connection problems; empty if none are known."""
         with self.lock:
             return "; ".join(self.connection_problems.values())
 
@@ -407,7 +408,7 @@ def _request(topics: Iterable[str]) -> MetadataRequest:
 
 
 def _with_nodes(topic: TopicInfo, nodes: Mapping[int, Node]) -> TopicInfo:
-    """The same topic with leaders at their current addresses."""
+    """Returns the topic with leaders at their current addresses."""
     return topic._replace(
         partitions=tuple(
             info if info.leader is None else info._replace(leader=nodes.get(info.leader.id, info.leader))

@@ -1,4 +1,4 @@
-"""What a client knows about the cluster at one moment."""
+"""An immutable view of the cluster."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class TopicInfo(NamedTuple):
 
 
 class MetadataSnapshot:
-    """The nodes, the topics, and who leads what. It never changes; a change makes another one.
+    """The nodes, the topics and the partition leaders. Immutable; a change creates another one.
 
-    So a thread takes a snapshot and works with it to the end, without a lock and without surprises.
+    So a thread uses one snapshot throughout, without a lock and with consistent data.
     """
 
     __slots__ = (
@@ -70,7 +70,7 @@ class MetadataSnapshot:
         self.unauthorized_topics = frozenset(unauthorized_topics)
         self.invalid_topics = frozenset(invalid_topics)
         self.is_bootstrap = is_bootstrap
-        """Whether these are just the bootstrap servers."""
+        """Whether it has only the bootstrap servers."""
         self._by_id = {topic.topic_id: topic.name for topic in self.topics.values() if topic.topic_id != ZERO_UUID}
         self._leaders: dict[TopicPartition, PartitionInfo] = {}
         by_node: dict[int, list[TopicPartition]] = {}
@@ -86,7 +86,7 @@ class MetadataSnapshot:
         self._by_node = by_node
 
     def partition_count(self, topic: str) -> int | None:
-        """How many partitions a topic has; None if the topic is not known."""
+        """Returns the number of partitions of a topic; None if the topic is unknown."""
         info = self.topics.get(topic)
         return len(info.partitions) if info is not None and info.partitions else None
 
@@ -95,11 +95,11 @@ class MetadataSnapshot:
         return () if info is None else info.partitions
 
     def available_partitions(self, topic: str) -> Sequence[int]:
-        """The partitions that have a leader."""
+        """Returns the partitions that have a leader."""
         return self._available.get(topic, ())
 
     def partitions_for_node(self, node_id: int) -> Sequence[TopicPartition]:
-        """The partitions that a node leads."""
+        """Returns the partitions that a node leads."""
         return self._by_node.get(node_id, ())
 
     def partition(self, partition: TopicPartition) -> PartitionInfo | None:
@@ -117,7 +117,7 @@ class MetadataSnapshot:
         return None if info is None else info.leader_epoch
 
     def topic_id(self, topic: str) -> Uuid:
-        """The id of a topic; zeros if there is none, or it is not known."""
+        """Returns the id of a topic; zeros if there is none, or it is unknown."""
         info = self.topics.get(topic)
         return ZERO_UUID if info is None else info.topic_id
 

@@ -1,4 +1,4 @@
-"""The `NetworkClient` of a client, made from the settings that all of them have."""
+"""Creates a client's `NetworkClient` from the common settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 
 
 class NetworkSettings(NamedTuple):
-    """The settings that each kind of client has its own names or defaults for."""
+    """The settings whose names or defaults differ by client."""
 
     client_id: str
     max_in_flight: int
@@ -34,7 +34,7 @@ class NetworkSettings(NamedTuple):
 
 
 class NetworkEnvironment(NamedTuple):
-    """What tests replace."""
+    """The parts that tests replace."""
 
     clock: Clock
     random: Random
@@ -43,7 +43,7 @@ class NetworkEnvironment(NamedTuple):
 
 
 class NetworkInstruments(NamedTuple):
-    """Where a client records what it does."""
+    """Where a client records its metrics."""
 
     metrics: Metrics | None = None
     group_prefix: str = ""
@@ -59,7 +59,7 @@ def make_network_client(
     instruments: NetworkInstruments,
     api_versions: Any = None,
 ) -> NetworkClient:
-    """Makes a client that keeps ``metadata`` up to date by itself, and tells it why brokers do not respond."""
+    """Creates a client that keeps ``metadata`` up to date, and reports to it why brokers do not respond."""
     clock, random, resolver, selector = environment
     client_id, max_in_flight, request_timeout_ms, receive_buffer_bytes, send_buffer_bytes = settings
     metrics, group_prefix, telemetry, throttle_time = instruments

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """The next offset that a group will read from a partition, and what it wants to remember about it."""
+    """The next offset that a group will read from a partition, and the group's own metadata for it."""
 
     offset: int
     metadata: str = ""
@@ -20,8 +20,8 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Which member of which group the offsets are from. With an id alone, nobody checks that this member still has the
-    partitions; with the generation and the member id, the group coordinator does (KIP-447)."""
+    """The member and group that offsets come from. With a group id alone, no check is made that this member still has
+    the partitions; with the generation and the member id, the group coordinator checks (KIP-447)."""
 
     group_id: str
     generation_id: int = -1

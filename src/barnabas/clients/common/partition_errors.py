@@ -1,4 +1,4 @@
-"""What a client does about an error of a partition or topic: the one table that all reading clients use.
+"""How a client reacts to an error of a partition or topic: one table for all reading clients.
 
 It covers the errors of Fetch, ListOffsets, OffsetForLeaderEpoch and Metadata, and those of the other requests that go
 to the leader of a partition.
@@ -17,7 +17,7 @@ class Recovery(Enum):
 
     NONE = "no error"
     REFRESH_METADATA = "look up the leader again, then retry"
-    """Another broker leads the partition, nobody does at the moment, or the topic was created anew."""
+    """Another broker leads the partition, there is no leader at the moment, or the topic was recreated."""
     RETRY = "retry the same broker after a backoff"
     """The broker is behind, busy, or has forgotten the fetch session. The next request starts another session."""
     RESET_OFFSET = "go to another offset"

@@ -1,4 +1,4 @@
-"""Classes of the user's that a client makes from its settings."""
+"""Creates user classes from a client's settings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from barnabas.common.config_def import Type, parse_type
 
 
 def load_class(setting: str, given: object) -> Any:
-    """The class of a dotted name, which ``setting`` has as its value; anything else as it is."""
+    """Loads the class of a dotted name in ``setting``; returns other values unchanged."""
     return parse_type(setting, given, Type.CLASS) if isinstance(given, str) else given
 
 
 def configured(setting: str, given: Any, config: Mapping[str, Any]) -> Any:
-    """An instance of a plug-in that was given as a class, or by the name of one."""
+    """Returns an instance of a plug-in that is given as a class or a class name."""
     given = load_class(setting, given)
     if not isinstance(given, type):
         return given

@@ -124,7 +124,7 @@ class TopicReader:
         self, node: Node, wanted: Mapping[TopicPartition, PartitionToFetch], max_wait_ms: int | None = None
     ) -> PostedFetch:
         """Sends a fetch request without waiting for the response."""
-        # A partition limit above that of the request is meant: a batch that does not fit is asked for again.
+        # A larger partition limit is intended: a batch that does not fit is requested again.
         max_bytes = max([self._settings.max_bytes, *(row.max_bytes for row in wanted.values())])
         fetch = self._fetches.fetch(node.id, wanted, max_wait_ms=max_wait_ms, max_bytes=max_bytes)
         return PostedFetch(fetch, self._client.post(fetch.body, node, fetch.versions))

@@ -25,16 +25,16 @@ _MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class TailedRecord(NamedTuple):
-    """A record, and where it is from."""
+    """A record and its origin."""
 
     partition: int
     record: Record
 
 
 class TopicTail:
-    """Where a reader is in each partition of a topic.
+    """The positions of a reader in each partition of a topic.
 
-    A topic that does not exist yet is waited for. Whatever is written to it is new then, and read from its beginning.
+    It waits for a topic that does not exist yet, and then reads it from its beginning.
     """
 
     def __init__(

@@ -46,9 +46,9 @@ class AsyncKafkaConsumer:
                 print(record.value)
                 await consumer.commit()
 
-    It is the same consumer, with the same background thread and the same rules; what blocks there is awaited here, and
-    no further thread is involved. One task at a time may use it. Methods of a rebalance listener may be coroutines, and
-    the rebalance waits for them; they, and callbacks, run inside the task that polls.
+    It has the same background thread and the same rules; blocking calls are awaited, and no further thread is involved.
+    One task at a time may use it. Methods of a rebalance listener may be coroutines, and the rebalance waits for them;
+    they, and callbacks, run inside the task that polls.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class AsyncKafkaConsumer:
         random: Random | None = None,
         **settings: object,
     ) -> None:
-        """Takes what `KafkaConsumer` takes. Its background thread starts with the first call."""
+        """Takes the arguments of `KafkaConsumer`. Its background thread starts with the first call."""
         config, names = split_positional(topics)
         parts = ConsumerParts(
             config,
@@ -78,12 +78,12 @@ class AsyncKafkaConsumer:
         self.network_thread = parts.network_thread
         self._core = ConsumerCore(parts)
         self._task: asyncio.Task[Any] | None = None
-        """The task that is in here."""
+        """The task that is using the consumer."""
         self._depth = 0
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         if names:
-            self._core.run(self._core.subscribe(names, None))  # waits for nothing: there is no subscription to give up
+            self._core.run(self._core.subscribe(names, None))  # does not wait: there is no subscription to give up
 
     # -- waiting
 
@@ -109,7 +109,7 @@ class AsyncKafkaConsumer:
             self._loop = loop
 
             def tell() -> None:
-                with suppress(RuntimeError):  # the loop has been closed, and nobody waits
+                with suppress(RuntimeError):  # the loop is closed, and nobody waits
                     loop.call_soon_threadsafe(self._news.set)
 
             self._core.buffer.on_news = tell
@@ -144,7 +144,7 @@ class AsyncKafkaConsumer:
                 await self._news.wait()
         self._core.buffer.take_news()
 
-    # -- which partitions
+    # -- subscription and assignment
 
     async def subscribe(
         self,
@@ -253,10 +253,10 @@ class AsyncKafkaConsumer:
     def commit_async(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> asyncio.Future[Offsets]:
-        """Commits without trying again; what it returns may be awaited, now or later or never."""
+        """Commits without retries; the returned future need not be awaited."""
         with self._entered() as core:
             future = asyncio.wrap_future(core.commit_async(offsets, lambda _offsets, _error: None))
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody has to look
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks the error as retrieved
             return future
 
     async def committed(
@@ -272,7 +272,7 @@ class AsyncKafkaConsumer:
         with self._entered() as core:
             core.enforce_rebalance(reason)
 
-    # -- looking things up
+    # -- lookups
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -308,7 +308,7 @@ class AsyncKafkaConsumer:
         with self._entered() as core:
             return await self._run(core.topic_metadata(None, timeout_ms))
 
-    # -- the rest
+    # -- other operations
 
     def metrics(self) -> dict[MetricName, KafkaMetric]:
         return self._core.parts.metrics.metrics
@@ -321,7 +321,7 @@ class AsyncKafkaConsumer:
         return await asyncio.to_thread(self._core.client_instance_id, timeout)
 
     def wakeup(self) -> None:
-        """May be called from anywhere; but to cancel the task that waits does as well."""
+        """Ends a waiting call. Thread-safe; cancelling the waiting task works as well."""
         self._core.wakeup()
 
     async def close(self, timeout: float | CloseOptions | None = None) -> None:  # noqa: ASYNC109 - it leaves a group

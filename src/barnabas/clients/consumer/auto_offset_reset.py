@@ -1,4 +1,4 @@
-"""``auto.offset.reset``: where to read on when there is no offset, or none that the log still has."""
+"""``auto.offset.reset``: where to start if there is no committed offset, or it is out of range."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StrategyType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AutoOffsetResetStrategy:
-    """The end, the beginning, an error, or so long ago (KIP-1106).
+    """The end, the beginning, an error, or a duration back from now (KIP-1106).
 
     >>> AutoOffsetResetStrategy.parse("by_duration:P1DT2H").duration_ms
     93600000
@@ -49,7 +49,7 @@ class AutoOffsetResetStrategy:
             ) from None
 
     def timestamp(self, date_ms: int) -> int:
-        """What to ask ListOffsets for, at this date."""
+        """Returns the ListOffsets timestamp at this time."""
         match self.type:
             case StrategyType.LATEST:
                 return LATEST_TIMESTAMP
@@ -71,7 +71,7 @@ NONE: Final = AutoOffsetResetStrategy(StrategyType.NONE)
 
 
 def _milliseconds(text: str) -> int:
-    """Of an ISO 8601 duration in days and smaller, which is what has a fixed length."""
+    """Converts an ISO 8601 duration in days and smaller units, which have a fixed length."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         raise ConfigError(

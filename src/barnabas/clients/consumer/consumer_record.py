@@ -1,4 +1,4 @@
-"""A record as an application gets it, and the reader that makes them from a batch."""
+"""A consumed record, and the reader that makes them from a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a poll returns."""
+"""The result of a poll."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class ConsumerRecords:
-    """Records by partition, in the order of their offsets within each.
+    """Records by partition, in offset order within each.
 
         records = consumer.poll(timeout_ms=1000)
         for record in records: ...                          # all of them
         for partition, some in records.items(): ...         # by partition
         records[TopicPartition("orders", 0)]                # of one; empty if there are none
 
-    ``len()`` is the number of records. It does not change, though the lists in it are not copied.
+    ``len()`` is the number of records. It is constant, though the lists are not copied.
     """
 
     __slots__ = ("_count", "_next_offsets", "_parts")
@@ -56,7 +56,7 @@ class ConsumerRecords:
         return self._count
 
     def partitions(self) -> KeysView[TopicPartition]:
-        """The partitions that there are records of."""
+        """The partitions with records."""
         return self._parts.keys()
 
     def keys(self) -> KeysView[TopicPartition]:
@@ -69,11 +69,11 @@ class ConsumerRecords:
         return self._parts.items()
 
     def records(self, topic: str) -> Iterator[ConsumerRecord]:
-        """Those of one topic."""
+        """Returns the records of one topic."""
         return chain.from_iterable(some for partition, some in self._parts.items() if partition.topic == topic)
 
     def next_offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Where each partition goes on after these records: what to commit when all of them are done (KIP-1094)."""
+        """The next offset of each partition: commit these after processing all records (KIP-1094)."""
         return self._next_offsets
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""From bytes to keys and values."""
+"""Deserializers for keys and values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 
 class Deserializer(Protocol):
-    """Makes keys, or values, of bytes. None stands for "no key" and for a tombstone, and mostly stays None."""
+    """Converts bytes to keys or values. None means "no key" or a tombstone, and usually stays None."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any: ...
 
@@ -25,7 +25,7 @@ class Deserializer(Protocol):
 
 
 class _Plain:
-    """What most deserializers have in common."""
+    """Common base of deserializers."""
 
     def configure(self, config: Mapping[str, Any], is_key: bool) -> None: ...
 
@@ -33,14 +33,14 @@ class _Plain:
 
 
 class ByteArrayDeserializer(_Plain):
-    """Bytes as they are; the same as none at all."""
+    """Returns bytes unchanged, as if there were no deserializer."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> bytes | None:  # noqa: ARG002 - of no use here
         return data
 
 
 class StringDeserializer(_Plain):
-    """Text, in UTF-8 unless told otherwise."""
+    """Text, by default in UTF-8."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self._encoding = encoding
@@ -143,7 +143,7 @@ class UUIDDeserializer(_Plain):
 
 
 class VoidDeserializer(_Plain):
-    """None, and nothing but None."""
+    """Accepts only None."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> None:  # noqa: ARG002 - of no use here
         if data is not None:
@@ -161,9 +161,9 @@ class CallableDeserializer(_Plain):
 
 
 def as_deserializer(given: Any, config: Mapping[str, Any], *, is_key: bool) -> Deserializer | None:
-    """A deserializer from what an application may give: none, a class, an instance, or a function.
+    """Makes a deserializer from an application's argument: None, a class, an instance, or a function.
 
-    None means that keys, or values, stay bytes, and nothing has to be called for them.
+    None means that keys or values stay bytes, and nothing is called for them.
     """
     if given is None or given is ByteArrayDeserializer:
         return None

@@ -1,4 +1,4 @@
-"""What can go wrong in a consumer that has no code on the wire."""
+"""Consumer errors that have no code in the protocol."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = [
 
 
 class WakeupError(BarnabasError):
-    """`KafkaConsumer.wakeup` was called: whatever blocked has ended without a result."""
+    """`KafkaConsumer.wakeup` ended a blocking call."""
 
 
 class ConcurrentModificationError(BarnabasError, RuntimeError):
-    """Two threads used one consumer at the same time, which only `KafkaConsumer.wakeup` allows for."""
+    """Two threads used one consumer at the same time. Only `KafkaConsumer.wakeup` is thread-safe."""
 
 
 class NoOffsetForPartitionError(InvalidOffsetError):
@@ -51,9 +51,9 @@ class FetchOffsetOutOfRangeError(OffsetOutOfRangeError):
 
 
 class LogTruncationError(FetchOffsetOutOfRangeError):
-    """Records that were read are no longer there: an unclean leader election has cut the log (KIP-320).
+    """Records that were read are gone: the log was truncated after an unclean leader election (KIP-320).
 
-    ``divergent_offsets`` says up to where what was read and what is there still agree, where that is known.
+    ``divergent_offsets`` holds the offsets up to which the consumer and the log agree, where known.
     """
 
     def __init__(
@@ -66,4 +66,4 @@ class LogTruncationError(FetchOffsetOutOfRangeError):
 
 
 class RetriableCommitFailedError(RetriableError):
-    """Offsets could not be committed for a reason that may pass."""
+    """An offset commit failed with a transient error."""

@@ -1,4 +1,4 @@
-"""Who a consumer is in its group, and how it goes when it is closed."""
+"""A consumer's identity in its group, and its options for closing."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["CloseOptions", "ConsumerGroupMetadata", "GroupMembershipOperation"]
 
 
 class GroupMembershipOperation(Enum):
-    """What becomes of the membership when a consumer is closed (KIP-1092)."""
+    """What happens to the membership when a consumer is closed (KIP-1092)."""
 
     DEFAULT = "default"
-    """A dynamic member leaves, and its partitions go to others at once. A static member stays: it is expected back
-    before its session ends, and nobody else gets its partitions until then."""
+    """A dynamic member leaves, and its partitions are reassigned at once. A static member stays: it may return before
+    its session times out, and keeps its partitions until then."""
     LEAVE_GROUP = "leave"
-    """Leave, static or not."""
+    """Leave, whether static or dynamic."""
     REMAIN_IN_GROUP = "remain"
-    """Stay, static or not; the partitions are free when the session has timed out."""
+    """Stay, whether static or dynamic; the partitions are reassigned after the session timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseOptions:
-    """How to close a consumer. Without a timeout it is 30 seconds."""
+    """How to close a consumer. The default timeout is 30 seconds."""
 
     timeout_ms: int | None = None
     group_membership_operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT

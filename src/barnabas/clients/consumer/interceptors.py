@@ -1,4 +1,4 @@
-"""Interceptors: plug-ins that see records before the application does, and what was committed."""
+"""Interceptors: plug-ins that see records before the application does, and committed offsets."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ log = logging.getLogger(__name__)
 
 
 class ConsumerInterceptor:
-    """To be derived from. What an interceptor raises is logged and goes no further."""
+    """Base class of interceptors. Exceptions of an interceptor are logged and not propagated."""
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Called once with the settings of the consumer, for an interceptor that was given as a class."""
 
     def on_consume(self, records: ConsumerRecords) -> ConsumerRecords:
-        """Before poll() returns; returns what it is to return instead."""
+        """Called before poll() returns; returns the records to return."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """After offsets were committed."""
+        """Called after offsets were committed."""
 
     def close(self) -> None: ...
 
 
 class ConsumerInterceptors:
-    """A chain of them. One that fails is skipped: the next gets what the one before it returned."""
+    """A chain of interceptors. A failing one is skipped: the next gets the result of the one before it."""
 
     def __init__(self, interceptors: Sequence[ConsumerInterceptor] = ()) -> None:
         self._interceptors = tuple(interceptors)

@@ -1,4 +1,4 @@
-"""The consumer: what an application calls."""
+"""The consumer's public API."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ R = TypeVar("R")
 def _exclusive(
     method: Callable[Concatenate[KafkaConsumer, P], R],
 ) -> Callable[Concatenate[KafkaConsumer, P], R]:
-    """For methods that one thread at a time may be in, of a consumer that is not closed. A listener or a callback runs
-    inside poll on the same thread, and may call them too."""
+    """Lets one thread at a time call the method, on a consumer that is not closed.
+
+    A listener or a callback runs inside poll on the same thread, and may call such methods too."""
 
     @wraps(method)
     def guarded(self: KafkaConsumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -59,13 +60,13 @@ def _exclusive(
 
 
 class _Turnstile:
-    """Lets one thread in at a time, as often as it likes, and refuses others."""
+    """A reentrant lock that refuses other threads instead of blocking them."""
 
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        """Held by the thread that is in the consumer. Never waited for; whatever else is locked, is inside it."""
+        """Held by the thread that is in the consumer. Never waited for; all other locks are taken inside it."""
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
@@ -82,26 +83,26 @@ class KafkaConsumer:
             for record in consumer:
                 print(record.topic, record.partition, record.offset, record.value)
 
-    **Which partitions.** ``subscribe``, or topics as positional arguments, shares the partitions of topics among all
+    **Partitions.** ``subscribe``, or topics as positional arguments, shares the partitions of topics among all
     consumers with the same ``group.id``; without a ``group.id`` the consumer reads all of them. ``assign`` takes
-    partitions without asking anybody. A consumer does one or the other.
+    partitions without group coordination. A consumer uses one or the other.
 
-    **How records come.** ``poll`` returns up to ``max.poll.records`` of them by partition; iterating gives one after
-    the other; ``poll_table`` gives an Arrow table, with no object for a single record. A thread of the consumer's own
-    fetches ahead meanwhile, up to one answer per partition, or two for whoever reads tables.
+    **Records.** ``poll`` returns up to ``max.poll.records`` records by partition; iterating yields single records;
+    ``poll_table`` returns an Arrow table and creates no record objects. A background thread fetches ahead, up to one
+    response per partition, or two for tables.
 
-    **Positions and commits.** The *position* is what comes next; it moves as records are handed out, one by one when
-    iterating. The *committed* offset is where the group goes on after a restart. It follows the position every
-    ``auto.commit.interval.ms``, if ``enable.auto.commit`` is on, at moments when the application asks for more, so that
-    nothing is committed that it had no chance to process; or ``commit`` sets it. Commit after processing for
-    at-least-once, before it for at-most-once; with a transactional producer and ``send_offsets_to_transaction``, for
-    exactly-once.
+    **Positions and commits.** The *position* is the offset of the next record; it advances as records are returned, one
+    by one when iterating. The *committed* offset is where the group continues after a restart. With
+    ``enable.auto.commit`` it follows the position every ``auto.commit.interval.ms``, only when the application polls
+    again, so that no record is committed before the application could process it. Otherwise ``commit`` sets it. Commit
+    after processing for at-least-once, before it for at-most-once; with a transactional producer and
+    ``send_offsets_to_transaction``, for exactly-once.
 
-    **Staying alive.** A member of a group has to poll, or ask for the next record, within ``max.poll.interval.ms``, or
-    others get its partitions. Rebalance listeners and commit callbacks are called inside such calls, on this thread.
+    **Liveness.** A group member must poll, or request the next record, within ``max.poll.interval.ms``, or it loses its
+    partitions. Rebalance listeners and commit callbacks run inside such calls, on this thread.
 
-    **Threads.** One at a time: another that calls meanwhile gets a `ConcurrentModificationError`. Only `wakeup` may be
-    called from anywhere; whatever blocks then raises `WakeupError`.
+    **Threads.** One at a time: a second one gets a `ConcurrentModificationError`. Only `wakeup` may be called from any
+    thread; it makes a blocking call raise `WakeupError`.
 
     **Settings** are Kafka's, as keywords (``max_poll_records=100``) or in a mapping (``{"max.poll.records": 100}``).
     Keys and values are bytes unless there is a deserializer: a class, an object with ``deserialize()``, or a function
@@ -123,8 +124,8 @@ class KafkaConsumer:
     ) -> None:
         """Positional arguments are topics to subscribe to, and at most one mapping with settings.
 
-        ``selector``, ``clock``, ``random`` and ``start_thread`` are for tests: with them a consumer does nothing by
-        itself, and ``consumer.network_thread.run_once()`` is one turn of its background thread."""
+        ``selector``, ``clock``, ``random`` and ``start_thread`` are for tests. With them, no thread runs, and
+        ``consumer.network_thread.run_once()`` runs one iteration of the background loop."""
         config, names = split_positional(topics)
         parts = ConsumerParts(
             config,
@@ -149,7 +150,7 @@ class KafkaConsumer:
     def _entered(self) -> _Turnstile:
         return self._turnstile
 
-    # -- which partitions
+    # -- subscription and assignment
 
     @_exclusive
     def subscribe(
@@ -157,17 +158,16 @@ class KafkaConsumer:
         topics: str | Iterable[str] | re.Pattern[str] | SubscriptionPattern,
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
-        """Reads topics together with the rest of the group. It replaces the subscription before; an empty list is
-        `unsubscribe`.
+        """Subscribes to topics with the group. Replaces the previous subscription; an empty list is `unsubscribe`.
 
-        A pattern of ``re.compile`` is matched (in full) with the topics that there are, now and whenever metadata is
-        refreshed; a `SubscriptionPattern` is matched by the broker.
+        A pattern of ``re.compile`` is matched in full against the existing topics, now and after each metadata refresh;
+        the broker matches a `SubscriptionPattern`.
         """
         self._core.run(self._core.subscribe(topics, listener))
 
     @_exclusive
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions, whatever other consumers do. It replaces the assignment before."""
+        """Assigns these partitions without group coordination. Replaces the previous assignment."""
         self._core.run(self._core.assign(partitions))
 
     @_exclusive
@@ -177,22 +177,22 @@ class KafkaConsumer:
 
     @_exclusive
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that this consumer has now."""
+        """Returns the assigned partitions."""
         return frozenset(self._core.subscriptions.assignment.partitions())
 
     @_exclusive
     def subscription(self) -> frozenset[str]:
-        """The topics that it is subscribed to."""
+        """Returns the subscribed topics."""
         return self._core.subscriptions.subscription.topics
 
     # -- records
 
     @_exclusive
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> ConsumerRecords:
-        """The next records, at most ``max.poll.records`` or so many; waits for some, at most so long.
+        """Returns the next records, at most ``max.poll.records`` or the given number; waits up to the timeout.
 
-        May be empty before the time is over: when a position has moved past records that are not to be seen, such as
-        those of an aborted transaction.
+        The result may be empty before the timeout, when a position has moved past invisible records, such as those of
+        an aborted transaction.
         """
         if max_records is not None and max_records < 1:
             raise ValueError("max_records must be at least 1")
@@ -210,17 +210,16 @@ class KafkaConsumer:
         include_headers: bool = False,
         binary_type: str = "binary",
     ) -> pa.Table:
-        """The next records as an Arrow table: what one fetch has brought of each partition, or at most so many; waits
-        for some, at most so long.
+        """Returns the next records as an Arrow table: one fetch of each partition, or at most the given number of
+        records. Waits up to the timeout.
 
         The columns are ``topic`` (a dictionary), ``partition``, ``offset``, ``timestamp`` (microseconds of UTC),
-        ``timestamp_type``, ``key``, ``value`` and, if asked for, ``headers``; or those that are named, in that order.
-        Rows of a partition are in the order of their offsets. Positions move as with `poll`; deserializers and
-        interceptors are not called. Needs ``barnabas[arrow]``.
+        ``timestamp_type``, ``key``, ``value`` and, on request, ``headers``; or the given columns, in that order. Rows
+        of a partition are in offset order. Positions move as with `poll`; deserializers and interceptors are not
+        called. Needs ``barnabas[arrow]``.
 
-        ``binary_type`` is the type of keys and values. ``binary_view`` leaves them where they were received, which
-        spares a copy of all of them; but not all that can be done with ``binary`` can be done with those, and as long
-        as a single row is kept, all that came with it in one answer is.
+        ``binary_type`` is the type of keys and values. ``binary_view`` references the received bytes and saves a copy.
+        But it supports fewer operations than ``binary``, and a single row keeps the whole response in memory.
         """
         with extra("arrow", "poll_table"):
             from barnabas.clients.consumer.poll_table import record_tables
@@ -233,10 +232,10 @@ class KafkaConsumer:
         return tables.assemble(found.parts)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records, one after the other, for ever; until the consumer is closed, or somebody calls `wakeup`.
+        """Iterates over records without end, until the consumer is closed or `wakeup` is called.
 
-        The position is behind the record that was handed out last: ``commit()`` in the loop commits that one and all
-        before it.
+        The position is behind the last record yielded: ``commit()`` in the loop commits that record and all before
+        it.
         """
         core = self._core
         while True:
@@ -252,32 +251,32 @@ class KafkaConsumer:
 
     @_exclusive
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """The next records of a partition come from this offset on."""
+        """Sets the offset of the next record of a partition."""
         self._core.seek(partition, offset)
 
     @_exclusive
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """... from the first that there is; of all partitions, if none is named. Looked up with the next poll."""
+        """Seeks to the first offset of these partitions, or of all. Looked up in the next poll."""
         self._core.seek_to_beginning(partitions)
 
     @_exclusive
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """... from what is written next."""
+        """Seeks to the end of these partitions, or of all."""
         self._core.seek_to_end(partitions)
 
     @_exclusive
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
-        """The offset of the next record of a partition."""
+        """Returns the offset of the next record of a partition."""
         return self._core.run(self._core.position(partition, timeout_ms))
 
     @_exclusive
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many records are between the position and the end, as far as is known without asking anybody."""
+        """Returns the number of records between the position and the end, if known; sends no request."""
         return self._core.current_lag(partition)
 
     @_exclusive
     def pause(self, *partitions: TopicPartition) -> None:
-        """No records of these, until `resume`. They stay this consumer's."""
+        """Returns no records of these partitions until `resume`. They stay assigned."""
         for partition in partitions:
             self._core.subscriptions.assignment.pause(TopicPartition(*partition))
 
@@ -300,7 +299,9 @@ class KafkaConsumer:
         timeout_ms: float | None = None,
     ) -> None:
         """Commits the positions of all partitions, or these offsets, each of which is that of the *next* record to
-        read. Repeated until it has succeeded, failed for good, or taken too long."""
+        read.
+
+        Retries until success, a fatal error, or the timeout."""
         self._core.run(self._core.commit(offsets, timeout_ms))
 
     @_exclusive
@@ -309,41 +310,42 @@ class KafkaConsumer:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: CommitCallback | None = None,
     ) -> Future[Offsets]:
-        """Commits without waiting for it, and without trying again. ``callback(offsets, error)`` is called inside some
-        later call, on this thread."""
+        """Commits without waiting and without retries.
+
+        ``callback(offsets, error)`` is called inside a later call, on this thread."""
         return self._core.commit_async(offsets, callback)
 
     @_exclusive
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where that is nothing."""
+        """Returns the group's committed offsets; None where there is none."""
         return self._core.run(self._core.committed(partitions, timeout_ms))
 
     @_exclusive
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this is in its group: for `KafkaProducer.send_offsets_to_transaction`."""
+        """Returns the member's group metadata, for `KafkaProducer.send_offsets_to_transaction`."""
         return self._core.group_metadata()
 
     @_exclusive
     def enforce_rebalance(self, reason: str | None = None) -> None:
-        """Has the group share its partitions out anew, with the next poll (classic protocol only)."""
+        """Triggers a rebalance with the next poll (classic protocol only)."""
         self._core.enforce_rebalance(reason)
 
-    # -- looking things up
+    # -- lookups
 
     @_exclusive
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition, assigned or not."""
+        """Returns the first offset of each partition, assigned or not."""
         return self._named_offsets(partitions, EARLIEST_TIMESTAMP, timeout_ms)
 
     @_exclusive
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition that this consumer may see."""
+        """Returns the offset after the last record of each partition that is visible to this consumer."""
         return self._named_offsets(partitions, LATEST_TIMESTAMP, timeout_ms)
 
     def _named_offsets(
@@ -357,8 +359,9 @@ class KafkaConsumer:
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, FoundOffset | None]:
-        """The first offset of each partition whose record is not older than the timestamp, in milliseconds since 1970;
-        None if all are."""
+        """Returns the first offset of each partition whose timestamp is at least the given one.
+
+        Timestamps are milliseconds since 1970. None: all records are older."""
         for partition, timestamp in timestamps.items():
             if timestamp < 0:
                 raise ValueError(f"The target time for partition {partition} is {timestamp}. It cannot be negative.")
@@ -366,28 +369,29 @@ class KafkaConsumer:
 
     @_exclusive
     def partitions_for(self, topic: str, timeout_ms: float | None = None) -> tuple[PartitionInfo, ...]:
-        """The partitions of a topic, with their leaders; none if there is no such topic."""
+        """Returns the partitions of a topic, with their leaders; none if there is no such topic."""
         return self._core.run(self._core.topic_metadata(topic, timeout_ms)).get(topic, ())
 
     @_exclusive
     def list_topics(self, timeout_ms: float | None = None) -> dict[str, tuple[PartitionInfo, ...]]:
-        """All topics that this consumer may see, with their partitions."""
+        """Returns all topics that this consumer may see, with their partitions."""
         return self._core.run(self._core.topic_metadata(None, timeout_ms))
 
-    # -- the rest
+    # -- other operations
 
     def metrics(self) -> dict[MetricName, KafkaMetric]:
-        """All metrics by name: ``records-consumed-rate``, ``records-lag-max`` and so on."""
+        """Returns all metrics by name: ``records-consumed-rate``, ``records-lag-max`` and so on."""
         return self._core.parts.metrics.metrics
 
     def metric(self, name: str, group: str = FETCH_GROUP, **tags: str) -> Any:
-        """The value of one metric now; tags with underscores for hyphens."""
+        """Returns the current value of one metric; tags have underscores for hyphens."""
         return metric_value(self._core.parts.metrics, self.config.client_id, name, group, tags)
 
     @_exclusive
     def client_instance_id(self, timeout: float = 60.0) -> Uuid:
-        """The id under which the cluster knows this consumer in telemetry, as 16 bytes (KIP-714). Blocks until it has
-        given one, for at most so many seconds."""
+        """Returns this consumer's client instance id for telemetry, as 16 bytes (KIP-714).
+
+        Blocks for at most ``timeout`` seconds until the cluster has assigned it."""
         return self._core.client_instance_id(timeout)
 
     @property
@@ -395,12 +399,13 @@ class KafkaConsumer:
         return self.config.client_id
 
     def wakeup(self) -> None:
-        """Ends whatever blocks, or the next call that would, with a `WakeupError`. May be called from any thread."""
+        """Makes the current blocking call, or the next one, raise `WakeupError`. Thread-safe."""
         self._core.wakeup()
 
     def close(self, timeout: float | CloseOptions | None = None) -> None:
-        """Commits what was consumed, if that is automatic, leaves the group, and ends the background thread: within so
-        many seconds, 30 if not told otherwise. May be called again."""
+        """Commits consumed offsets if auto-commit is on, leaves the group, and ends the background thread.
+
+        Takes at most the given number of seconds, by default 30. May be called again."""
         if self._core.is_closed:
             return
         if not isinstance(timeout, CloseOptions):

@@ -35,14 +35,14 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class MockConsumer:
-    """Behaves towards an application as `KafkaConsumer` does; what is in the topics, and which partitions the group
-    has given it, a test says with the methods of the second half."""
+    """Behaves like `KafkaConsumer`; a test sets topic contents and the group's assignment with the methods of the
+    second half."""
 
     def __init__(
         self, *topics: str, auto_offset_reset: str = "latest", max_poll_records: int = 500, group_id: str = "mock"
     ) -> None:
-        """Positional arguments are topics to subscribe to. For the sake of existing tests a first one of ``earliest``,
-        ``latest`` or ``none`` is the reset strategy."""
+        """Positional arguments are topics to subscribe to. For existing tests, a first one of ``earliest``, ``latest``
+        or ``none`` is the reset strategy."""
         if topics and topics[0] in {"earliest", "latest", "none"}:
             auto_offset_reset, *rest = topics
             topics = tuple(rest)
@@ -67,7 +67,7 @@ class MockConsumer:
         if self.closed:
             raise IllegalStateError("This consumer has already been closed.")
 
-    # -- what an application calls
+    # -- application interface
 
     def subscribe(
         self,
@@ -97,7 +97,7 @@ class MockConsumer:
         return self._subscriptions.subscription.topics
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> ConsumerRecords:  # noqa: ARG002 - no wait
-        """What there is, at once; never waits."""
+        """Returns the available records; never waits."""
         self._ensure_open()
         if self._subscriptions.subscription.is_none():
             raise IllegalStateError("Consumer is not subscribed to any topics or assigned any partitions")
@@ -110,7 +110,7 @@ class MockConsumer:
             error, self._poll_error = self._poll_error, None
             raise error
         for in_hand in self._subscriptions.positions.take_in_hand():
-            # What an iteration has left over comes again.
+            # Records left over by an iteration come again.
             position = in_hand.position()
             if position is not None:
                 self._subscriptions.positions.seek_validated(in_hand.partition, position)
@@ -139,7 +139,7 @@ class MockConsumer:
         return ConsumerRecords(found, after)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """All that there is; ends when there is nothing left, where a real consumer would wait."""
+        """Iterates over the available records; ends where a real consumer would wait."""
         while not self.closed:
             records = self.poll()
             if not records and not self._poll_tasks:
@@ -303,10 +303,10 @@ class MockConsumer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- what a test says
+    # -- test controls
 
     def add_record(self, record: ConsumerRecord) -> None:
-        """There is one more record, of a partition that this consumer has."""
+        """Adds a record to an assigned partition."""
         partition = TopicPartition(record.topic, record.partition)
         if partition not in self._subscriptions.assignment:
             raise IllegalStateError(f"Cannot add records for the partition {partition} that is not assigned")
@@ -314,7 +314,7 @@ class MockConsumer:
         self._end[partition] = max(self._end.get(partition, 0), record.offset + 1)
 
     def rebalance(self, partitions: Iterable[TopicPartition]) -> None:
-        """The group has given this consumer these partitions, and no others; its listener is told."""
+        """Assigns exactly these partitions, as the group would, and calls the listener."""
         wanted = list(partitions)
         before = self._subscriptions.assignment.partitions()
         listener = self._subscriptions.subscription.listener
@@ -336,13 +336,13 @@ class MockConsumer:
         self._topics[topic] = tuple(partitions)
 
     def schedule_poll_task(self, task: Callable[[], object]) -> None:
-        """Done at the beginning of the next poll that has none of its own."""
+        """Runs a task at the beginning of the next poll that has none of its own."""
         self._poll_tasks.append(task)
 
     def set_poll_error(self, error: Exception) -> None:
-        """The next poll raises it."""
+        """Makes the next poll raise this error."""
         self._poll_error = error
 
     def set_commit_error(self, error: Exception | None) -> None:
-        """Commits raise it, until it is None."""
+        """Makes commits raise this error, until it is None."""
         self._commit_error = error

@@ -1,4 +1,4 @@
-"""Fetched records as one Arrow table."""
+"""Builds one Arrow table from fetched records."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SCHEMA: Final = pa.schema(
         *(BATCH_SCHEMA.field(name) for name in ("offset", "timestamp", "timestamp_type", "key", "value", "headers")),
     ]
 )
-"""Everything that a table of records can have."""
+"""All columns that a table of records can have."""
 
 _INT32: Final = pa.int32()
 _OF_BATCHES: Final = frozenset(BATCH_SCHEMA.names)
 
 
 def record_tables(columns: Sequence[str] | None, include_headers: bool, binary_type: str) -> RecordTables:
-    """The `RecordTables` for this; the same ones are asked for over and over."""
+    """Returns the `RecordTables` for these arguments, cached because they repeat."""
     return _record_tables(None if columns is None else tuple(columns), include_headers, binary_type)
 
 
@@ -47,10 +47,10 @@ def _record_tables(columns: tuple[str, ...] | None, include_headers: bool, binar
 
 
 class RecordTables:
-    """Which columns are wanted, and how tables of single partitions become one with them.
+    """Selects columns, and merges the tables of single partitions.
 
-    What is decoded always has offsets, as positions follow from them, and never what is the same for a whole partition:
-    topic and partition are put beside it here.
+    Decoded tables always have offsets, because positions depend on them, and never constants of a whole partition:
+    topic and partition are added here.
     """
 
     def __init__(self, columns: Sequence[str] | None, include_headers: bool, binary_type: str = BINARY) -> None:
@@ -79,14 +79,14 @@ class RecordTables:
         self.binary_type = binary_type
 
     def collect(self, core: ConsumerCore, max_records: int | None) -> Collected:
-        """What there is for `assemble` now."""
+        """Returns the available input of `assemble`."""
         return core.collect_tables(max_records, self.decoded, self.include_headers, self.binary_type)
 
     def assemble(self, parts: Mapping[TopicPartition, Sequence[Any]]) -> pa.Table:
-        """One table of the tables of all partitions, of which none is copied, and of sections, which are decoded here.
+        """Merges the tables of all partitions without a copy, and sections, which are decoded here.
 
-        To make an array costs as much as to fill it with some hundred rows. So sections that follow each other become
-        one chunk for all their partitions, as topic and partition are for all rows.
+        Making an array costs as much as filling it with some hundred rows. So consecutive sections become one chunk for
+        all their partitions, and topic and partition are made once for all rows.
         """
         placed = [(partition, part) for partition, some in parts.items() for part in some]
         if not placed:
@@ -108,7 +108,7 @@ class RecordTables:
                 names = dict.fromkeys([partition.topic for partition, _ in placed])
                 topics = {topic: index for index, topic in enumerate(names)}
                 rows = _repeated([topics[partition.topic] for partition, _ in placed], counts)
-                # Safe: arrow need not look whether there is a topic for each of them.
+                # Safe: Arrow need not check that each index has a topic.
                 columns.append(pa.DictionaryArray.from_arrays(rows, _strings(tuple(topics)), safe=False))
             elif name == "partition":
                 columns.append(_repeated([partition.partition for partition, _ in placed], counts))
@@ -122,7 +122,7 @@ class RecordTables:
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
-# Both without pa.array(), which looks for pandas, and where there is one takes half a second to import it.
+# Both avoid pa.array(), which imports pandas if it is installed, and that takes half a second.
 
 
 @lru_cache(maxsize=64)

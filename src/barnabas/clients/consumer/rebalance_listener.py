@@ -1,4 +1,4 @@
-"""What an application hears of rebalances."""
+"""Rebalance callbacks for applications."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class ConsumerRebalanceListener:
-    """Told when partitions come and go; a subclass overrides what it wants to know.
+    """Called when partitions are assigned and revoked; a subclass overrides the methods it needs.
 
-    All calls come on the application's own thread, from inside ``poll()``, ``close()`` or ``unsubscribe()``, and the
-    rebalance waits for them. So this is the place to commit, or to save state that belongs to partitions, before
-    somebody else gets them. A partition is assigned, and then either revoked or lost, exactly once:
+    All calls run on the application's own thread, inside ``poll()``, ``close()`` or ``unsubscribe()``, and the
+    rebalance waits for them. So this is the place to commit, or to save state of partitions, before another member gets
+    them. A partition is assigned, and then either revoked or lost, exactly once:
 
     * *assigned*: these are new; nothing of them has been fetched. Positions may be changed with ``seek``. Called after
       every rebalance, also when there is nothing new.
-    * *revoked*: these will be somebody else's, but are not yet: offsets can still be committed.
-    * *lost*: these are probably somebody else's by now, because this member was thrown out. Committing would fail.
-      Unless overridden, it is taken for a revocation.
+    * *revoked*: these will go to another member, but have not yet: offsets can still be committed.
+    * *lost*: these probably belong to another member already, because this one was removed. Committing would fail. By
+      default it is treated as a revocation.
 
     If a call raises, ``poll()`` raises that; the rebalance goes on.
     """
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are this consumer's now."""
+        """Called when partitions have been assigned."""
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """They are about to be taken away."""
+        """Called before partitions are revoked."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """They have been taken away."""
+        """Called after partitions were lost."""
         self.on_partitions_revoked(partitions)

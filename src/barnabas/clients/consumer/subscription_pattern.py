@@ -1,4 +1,4 @@
-"""A pattern for topics that the broker resolves."""
+"""A topic pattern that the broker resolves."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPattern:
-    """A regular expression in the syntax of RE2/J, which the group coordinator matches with the names of topics
-    (KIP-848). No member has to know all topics of the cluster then, and all members see the same ones.
+    """A regular expression in RE2/J syntax, which the group coordinator matches against topic names (KIP-848). Then no
+    member needs to know all topics of the cluster, and all members see the same ones.
 
         consumer.subscribe(SubscriptionPattern("orders-.*"))
 
-    A pattern of Python's, from ``re.compile``, is matched by the consumer itself instead.
+    The consumer itself matches a Python pattern, from ``re.compile``.
     """
 
     pattern: str

@@ -1,4 +1,4 @@
-"""A Kafka cluster in memory, for tests of what uses a consumer: no sockets, no threads, no waiting.
+"""A Kafka cluster in memory, for tests of consumers: no sockets, no threads, no waiting.
 
     cluster = ConsumerCluster(topics={"orders": 1})
     cluster.append("orders", 0, [b"a", b"b"])
@@ -6,8 +6,8 @@
     consumer.assign([TopicPartition("orders", 0)])
     records = cluster.run(consumer, lambda: consumer.poll(1000))
 
-It is a real consumer, with its real network client and real bytes; only what is below that is made up. What goes wrong,
-a test says as with the cluster that this one is derived from: ``fail_next``, ``move_leader``, ``stop`` and so on.
+The consumer, its network client and its bytes are real; only the layers below are simulated. A test injects failures as
+with the base class: ``fail_next``, ``move_leader``, ``stop`` and so on.
 """
 
 from __future__ import annotations
@@ -57,25 +57,25 @@ READ_COMMITTED = 1
 
 @dataclass(slots=True)
 class FetchLog:
-    """The log of a partition, as fetches see it."""
+    """The log of a partition, for fetches."""
 
     batches: list[bytes] = field(default_factory=list)
     start_offset: int = 0
     last_stable_offset: int | None = None
-    """None: as far as the log goes."""
+    """None: the log end offset."""
     aborted: list[tuple[int, int]] = field(default_factory=list)
     preferred_read_replica: int = -1
     cut_to: int | None = None
-    """So many bytes of each answer are sent, and no more."""
+    """Truncates each response to this many bytes."""
     epoch_ends: dict[int, int] = field(default_factory=dict)
-    """What to answer OffsetForLeaderEpoch, where that is not what the batches say."""
+    """Overrides the OffsetForLeaderEpoch response that the batches imply."""
 
     @property
     def end_offset(self) -> int:
         return RecordBatch(self.batches[-1]).next_offset if self.batches else self.start_offset
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one with the offset on; at least one."""
+        """Returns whole batches from the one with the offset on; at least one."""
         found = bytearray()
         for batch in self.batches:
             if RecordBatch(batch).last_offset >= offset and (not found or len(found) + len(batch) <= max_bytes):
@@ -84,21 +84,21 @@ class FetchLog:
 
 
 class ConsumerCluster(ScriptedCluster):
-    """Also answers what consumers ask."""
+    """A scripted cluster that also serves consumers."""
 
     def __init__(self, topics: Mapping[str, int] | None = None, **settings: Any) -> None:
         super().__init__(topics, **settings)
         self.logs: dict[TopicPartition, FetchLog] = {}
         self.sessions: dict[int, dict[TopicPartition, FetchPartition]] = {}
-        """What each fetch session is about, by its id."""
+        """The partitions of each fetch session, by its id."""
         self.session_epochs: dict[int, int] = {}
         self.partition_errors: dict[TopicPartition, list[Errors]] = {}
-        """The next fetches of a partition are answered with these."""
+        """Errors for the next fetches of a partition."""
         self._hold_ms = 0
         self.tell_leaders = False
-        """Whether a node that does not lead a partition says who does."""
+        """Whether a node that does not lead a partition names the leader."""
 
-    # -- what a test does with it
+    # -- test interface
 
     def log(self, topic: str, partition: int = 0) -> FetchLog:
         return self.logs.setdefault(TopicPartition(topic, partition), FetchLog())
@@ -113,7 +113,7 @@ class ConsumerCluster(ScriptedCluster):
         headers: tuple[tuple[str, bytes | None], ...] = (),
         **batch: Any,
     ) -> None:
-        """One more batch, of records whose keys are their offsets."""
+        """Appends a batch of records whose keys are their offsets."""
         log = self.log(topic, partition)
         batch.setdefault("partition_leader_epoch", self.topics[topic].partitions[partition].epoch)
         builder = RecordBatchBuilder(base_offset=log.end_offset, **batch)
@@ -122,11 +122,11 @@ class ConsumerCluster(ScriptedCluster):
         log.batches.append(bytes(builder.close()))
 
     def append_batch(self, topic: str, partition: int, batch: bytes | bytearray) -> None:
-        """Any bytes, such as a marker or a damaged batch."""
+        """Appends any bytes, such as a control batch or a corrupt batch."""
         self.log(topic, partition).batches.append(bytes(batch))
 
     def consumer(self, **settings: Any) -> KafkaConsumer:
-        """A consumer of this cluster that runs no thread."""
+        """Returns a consumer of this cluster that runs no thread."""
         self.selectors.append(InMemorySelector(self))
         return KafkaConsumer(
             bootstrap_servers=[f"{node.host}:{node.port}" for node in self.nodes.values()],
@@ -139,7 +139,7 @@ class ConsumerCluster(ScriptedCluster):
         )
 
     def run(self, consumer: KafkaConsumer, call: Callable[[], T]) -> T:
-        """A call that waits for the background thread: whenever it waits, a turn of that thread is taken instead."""
+        """Runs a call that waits for the background thread: each wait runs one iteration of that thread instead."""
 
         def turn(timeout_ms: float | None) -> None:
             limit_ms = self.idle_limit_ms
@@ -153,19 +153,19 @@ class ConsumerCluster(ScriptedCluster):
             return call()
 
     def turn_until(self, consumer: KafkaConsumer, done: Callable[[], bool], max_turns: int = 1_000) -> None:
-        """Turns of the background thread until something is so."""
+        """Runs iterations of the background thread until a condition holds."""
         for _ in range(max_turns):
             if done():
                 return
             consumer.network_thread.run_once()
         raise AssertionError(f"still not so after {max_turns} turns: {consumer!r}")
 
-    # -- what arrives
+    # -- received requests
 
     def handle(self, node_id: int, payload: bytes) -> tuple[bytes | None, Fate]:
         self._hold_ms = 0
         answer, fate = super().handle(node_id, payload)
-        # A fetch that finds nothing new is answered late, as by real brokers; what is written meanwhile comes with the
+        # A fetch without new data gets a late response, as from real brokers; records written meanwhile come with the
         # next one.
         return answer, replace(fate, delay_ms=fate.delay_ms + self._hold_ms)
 

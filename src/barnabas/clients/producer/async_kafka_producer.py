@@ -32,20 +32,20 @@ class AsyncKafkaProducer:
             metadata = await future                             # written
             metadata = await producer.send_and_wait("orders", b"...")
 
-    It is the same producer, with the same I/O thread. A record that can be accepted at once, as nearly all can, costs
-    no more than there. One that has to wait, for metadata or for memory, waits on a thread of the loop's executor;
-    those sent after it queue up behind it, so that the order of sends is kept. Callbacks run on the I/O thread.
+    It has the same I/O thread. A record that can be accepted at once, as nearly all can, costs no more than there. One
+    that must wait, for metadata or for memory, waits on a thread of the loop's executor; later sends queue up behind
+    it, which keeps the order of sends. Callbacks run on the I/O thread.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Any) -> None:
-        """Takes what `KafkaProducer` takes."""
+        """Takes the arguments of `KafkaProducer`."""
         self._producer = KafkaProducer(config, **settings)
         self._turn = asyncio.Lock()
-        """Held by the send that waits; the others queue up for it, in their order."""
+        """Held by the send that waits; later sends queue up for it, in their order."""
 
     @property
     def sync(self) -> KafkaProducer:
-        """The producer underneath."""
+        """The underlying producer."""
         return self._producer
 
     async def send(
@@ -58,7 +58,7 @@ class AsyncKafkaProducer:
         timestamp_ms: int | None = None,
         callback: Callback | None = None,
     ) -> FutureRecordMetadata:
-        """Returns when the record is accepted; what it returns can be awaited, for where it was written."""
+        """Returns when the record is accepted; await the returned future for its metadata."""
         producer = self._producer
         if not self._turn.locked():
             future = producer.send_nowait(topic, value, key, headers, partition, timestamp_ms, callback)
@@ -71,13 +71,13 @@ class AsyncKafkaProducer:
             return await asyncio.to_thread(producer.send, topic, value, key, headers, partition, timestamp_ms, callback)
 
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
-        """Returns when the record is written; raises what went wrong."""
+        """Returns when the record is written; raises its error."""
         return await (await self.send(topic, value, key, **options))
 
     async def send_table(
         self, topic: str, table: object, *, partition: int | None = None, timestamp_ms: int | None = None
     ) -> TableFuture:
-        """Returns when all rows are accepted; what it returns can be awaited, for where they were written. See
+        """Returns when all rows are accepted; await the returned future for their offsets. See
         `KafkaProducer.send_table`."""
         async with self._turn:
             return await asyncio.to_thread(

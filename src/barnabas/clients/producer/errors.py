@@ -1,4 +1,4 @@
-"""What can go wrong in a producer that has no code on the wire."""
+"""Producer errors that have no code in the protocol."""
 
 from __future__ import annotations
 

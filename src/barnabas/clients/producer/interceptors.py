@@ -1,4 +1,4 @@
-"""Interceptors: plug-ins that see every record on its way out, and what became of it."""
+"""Interceptors: plug-ins that see every record before it is sent, and its outcome."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ log = logging.getLogger(__name__)
 
 
 class ProducerInterceptor:
-    """To be derived from. What an interceptor raises is logged and goes no further."""
+    """Base class of interceptors. Exceptions of an interceptor are logged and not propagated."""
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Called once with the settings of the producer, for an interceptor that was given as a class."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Before serialization, on the thread that sends; returns the record to go on with."""
+        """Called before serialization, on the sending thread; returns the record to send."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """When the outcome is known; on the I/O thread, in most cases."""
+        """Called when the outcome is known, mostly on the I/O thread."""
 
     def close(self) -> None: ...
 
 
 class ProducerInterceptors:
-    """A chain of them. One that fails is skipped: the next gets what the one before it returned."""
+    """A chain of interceptors. A failing one is skipped: the next gets the result of the one before it."""
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor] = ()) -> None:
         self._interceptors = tuple(interceptors)
@@ -51,7 +51,7 @@ class ProducerInterceptors:
                 log.exception("%r failed to look at an acknowledgement", interceptor)
 
     def on_send_error(self, partition: TopicPartition, error: Exception) -> None:
-        """A record that did not get as far as the accumulator."""
+        """Reports a record that failed before it reached the accumulator."""
         self.on_acknowledgement(RecordMetadata(*partition, -1, -1, -1, -1), error)
 
     def close(self) -> None:

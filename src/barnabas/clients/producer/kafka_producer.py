@@ -1,4 +1,4 @@
-"""The producer: what an application calls."""
+"""The producer's public API."""
 
 from __future__ import annotations
 
@@ -86,34 +86,34 @@ NETWORK_THREAD_PREFIX: Final = "kafka-producer-network-thread"
 
 
 class _NotIdempotent:
-    """Stands for the state machine of a producer that has none."""
+    """Replaces the state machine in a producer that is not idempotent."""
 
     failed: Final = False
 
 
 class KafkaProducer:
-    """Sends records to Kafka. One for a whole application: any number of threads may use it at once.
+    """Sends records to Kafka. Thread-safe: one producer serves a whole application.
 
         with KafkaProducer(bootstrap_servers="localhost:9092") as producer:
             future = producer.send("orders", key=b"42", value=b"...")
             print(future.result().offset)
 
-    ``send`` puts the record into a batch and returns at once; a thread of the producer's own does the rest. It blocks
-    in two cases, together for at most ``max.block.ms``: while nothing is known about the topic yet, and while
-    ``buffer.memory`` is used up, which is how a producer holds back an application that is faster than the network.
+    ``send`` appends the record to a batch and returns at once; the producer's I/O thread sends it. ``send`` blocks in
+    two cases, together for at most ``max.block.ms``: while the topic's metadata is missing, and while ``buffer.memory``
+    is used up. The latter throttles an application that is faster than the network.
 
-    Unless told otherwise, a producer is idempotent: each record is written once, and the records of a partition in the
-    order in which they were sent, whatever happens to connections and brokers. What could not be written after
+    By default a producer is idempotent: each record is written once, and the records of a partition in the order in
+    which they were sent, even if connections or brokers fail. A record that is not written within
     ``delivery.timeout.ms`` fails.
 
-    **Errors.** What the cluster, or the state of things, has against a record is in the future (and in the callback):
-    it is too large, its topic is invalid, time is over. What is wrong with the *program* is raised: a key that cannot
-    be serialized, a producer that is closed.
+    **Errors.** Errors of the cluster are set on the future (and passed to the callback): record too large, invalid
+    topic, timeout. Errors of the *program* are raised: a key that cannot be serialized, a closed producer.
 
-    **Callbacks** run on the I/O thread, in the order of sending for each partition. A slow one holds up everything.
+    **Callbacks** run on the I/O thread, per partition in the order of sending. A slow callback delays all sending.
 
     **Settings** are Kafka's, as keywords (``linger_ms=5``) or in a mapping (``{"linger.ms": 5}``). Keys and values are
-    bytes unless there is a serializer: a class, an object with ``serialize()``, or a function such as ``str.encode``.
+    bytes unless there is a serializer: a class, an object with ``serialize()``, or a function such as
+    ``str.encode``.
     """
 
     def __init__(
@@ -132,8 +132,8 @@ class KafkaProducer:
         start_thread: bool = True,
         **settings: object,
     ) -> None:
-        """``selector``, ``clock``, ``random`` and ``start_thread`` are for tests: with them a producer does nothing by
-        itself, and ``producer.sender.run_once()`` is one turn of its I/O thread."""
+        """``selector``, ``clock``, ``random`` and ``start_thread`` are for tests. With them, no thread runs, and
+        ``producer.sender.run_once()`` runs one iteration of the I/O loop."""
         refuse_unknown(settings, CONFIG)
         properties = client_properties(config, settings)
         given_key = key_serializer or properties.pop("key.serializer", None)
@@ -234,7 +234,7 @@ class KafkaProducer:
             lambda *_: float(self.client.in_flight_request_count()), lambda *_: self._metadata_age_s()
         )
         if cfg.acks != 0 and self.accumulator.config.compression is CompressionType.NONE:
-            # Without an answer nobody would know when a broker has seen it.
+            # With acks=0 there is no response that says when the broker has read the memory.
             self.accumulator.spare_buffers.share(
                 lambda: self.client.has_referred, cfg.max_request_size, cfg.buffer_memory
             )
@@ -242,8 +242,8 @@ class KafkaProducer:
         self._idempotence = _NotIdempotent() if self.transaction_manager is None else self.transaction_manager.machine
         plugged_in = self._interceptors or self._key_serializer or self._value_serializer or self._partitioner
         self._open_topics = {} if plugged_in or self._is_transactional else self.accumulator.topics
-        """The topics whose records `send` may put into an open batch as they are: no plug-in wants to see them, and no
-        transaction has to be open."""
+        """The topics whose records `send` may append to an open batch directly: there are no plug-ins to call, and no
+        transaction is needed."""
         self._ignore_keys = cfg.partitioner_ignore_keys
         self._max_record_size = min(cfg.max_request_size, cfg.buffer_memory)
         self._tables: TableSender | None = None
@@ -288,15 +288,15 @@ class KafkaProducer:
         callback: Callback | None = None,
         max_block_ms: int | None = None,
     ) -> FutureRecordMetadata:
-        """Sends a record; returns the future of its place in the topic.
+        """Sends a record; returns a future of its `RecordMetadata`.
 
         ``callback(metadata, error)`` is called when the outcome is known. Headers are pairs of a text and bytes, or a
-        mapping. Without a partition the key decides, and without a key the built-in partitioner; without a timestamp
-        it is now. ``max_block_ms`` replaces ``max.block.ms`` for this record.
+        mapping. Without a partition the key decides, and without a key the built-in partitioner. The default timestamp
+        is now. ``max_block_ms`` replaces ``max.block.ms`` for this record.
         """
         entry = self._open_topics.get(topic)
         if entry is not None and entry.snapshot is self.metadata.snapshot and not self._idempotence.failed:
-            # Most records end here: the topic is known, and the open batch of their partition has room.
+            # Fast path for most records: the topic is known, and the partition's open batch has room.
             if partition is None and (key is None or self._ignore_keys):
                 future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
             else:
@@ -318,9 +318,9 @@ class KafkaProducer:
         timestamp_ms: int | None = None,
         callback: Callback | None = None,
     ) -> FutureRecordMetadata | None:
-        """`send` if that is possible without waiting; else None, and the record was not accepted.
+        """Sends a record if that is possible without blocking; else returns None and does not accept the record.
 
-        With interceptors, they see the record once more when it is sent again.
+        Interceptors see the record again when the caller retries.
         """
         self._raise_if_closed()
         snapshot = self.metadata.snapshot
@@ -333,7 +333,7 @@ class KafkaProducer:
             return None
 
     def send_record(self, record: ProducerRecord, callback: Callback | None = None) -> FutureRecordMetadata:
-        """`send` for a record in one piece."""
+        """Sends a `ProducerRecord`."""
         return self.send(
             record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms, callback
         )
@@ -341,35 +341,35 @@ class KafkaProducer:
     def send_table(
         self, topic: str, table: object, *, partition: int | None = None, timestamp_ms: int | None = None
     ) -> TableFuture:
-        """Sends all rows of a table; returns one future for the whole, of a `TableMetadata`.
+        """Sends all rows of a table; returns one future of a `TableMetadata` for all of them.
 
             table = pa.table({"key": ["a", "b"], "value": [b"1", b"2"]})
             producer.send_table("orders", table).result().partitions
             {0: PartitionOffsets(first_offset=17, last_offset=17, count=1), 2: PartitionOffsets(...)}
 
-        The table is a pyarrow ``Table`` or ``RecordBatch``, a pandas or polars ``DataFrame``, or whatever else shows
-        Arrow's C interface. Its columns, of which only the first has to be there:
+        The table is a pyarrow ``Table`` or ``RecordBatch``, a pandas or polars ``DataFrame``, or any object with
+        Arrow's C interface. Only the first of its columns is required:
 
         =============  ===============================================================================================
         ``value``      binary, or strings, which are sent as UTF-8; null is Kafka's null
         ``key``        the same
         ``headers``    a list of structs of ``key`` and ``value``, or a map, for each row
         ``timestamp``  timestamps of any unit, or milliseconds as integers; null: ``timestamp_ms``, or now
-        ``partition``  integers; null: as the key says. Or ``partition=``, for all rows
+        ``partition``  integers; null: chosen by the key. Or ``partition=``, for all rows
         =============  ===============================================================================================
 
-        Another column, or another type, is an error, and then nothing is sent. Partitions are chosen as for single
-        sends, by the same hash of the key, and without a key by the same sticky partitioner; the rows of a partition
-        keep their order, and come after what was sent there before. What the settings say about acknowledgement,
-        idempotence, transactions, compression and time-outs holds for tables, too. But batches do not linger, and have
-        up to a megabyte, unless ``batch.size`` or ``batch.max.size`` is set.
+        Any other column or type is an error, and nothing is sent. Partitions are chosen as for single sends: by the
+        same hash of the key, and without a key by the same sticky partitioner. The rows of a partition keep their
+        order, and follow the records sent there before. The settings for acknowledgement, idempotence, transactions,
+        compression and timeouts apply to tables. But batches do not linger, and hold up to a megabyte unless
+        ``batch.size`` or ``batch.max.size`` is set.
 
-        A table that is larger than ``buffer.memory`` goes through in parts, and this blocks meanwhile, for each batch
-        at most ``max.block.ms``. If that is not enough, or if a batch fails, the rest is not sent, and the future fails
-        with a `TableSendError`, whose cause is the first error and whose ``rows`` are those not acknowledged.
+        A table larger than ``buffer.memory`` is sent in parts, and this call blocks meanwhile, at most ``max.block.ms``
+        for each batch. If that time is exceeded, or if a batch fails, the rest is not sent, and the future fails with a
+        `TableSendError`. Its cause is the first error, and its ``rows`` are those not acknowledged.
 
-        Serializers do not apply: the columns are what they would make. Interceptors are not called, as they take
-        records, and there are none. A custom partitioner is asked for every row that has no partition.
+        Serializers do not apply: the columns hold serialized data. Interceptors are not called, because they take
+        single records. A custom partitioner is called for every row that has no partition.
         """
         if self._tables is None:
             self._tables = self._make_table_sender()
@@ -385,7 +385,7 @@ class KafkaProducer:
         return future
 
     def _make_table_sender(self) -> TableSender:
-        # Here, because Arrow is an extra, and takes longer to load than all the rest.
+        # Imported late: Arrow is an extra, and loads more slowly than everything else together.
         with extra("arrow", "send_table"):
             from barnabas.clients.producer.internals.table_partitioner import TablePartitioner
             from barnabas.clients.producer.internals.table_send import TableSender
@@ -478,9 +478,9 @@ class KafkaProducer:
             raise
 
     def _send_failed(self, where: TopicPartition, error: ApiError, callback: Callback | None) -> FutureRecordMetadata:
-        """Returns a future with the error of a record that the cluster does not allow, or that ran out of time.
+        """Returns a future that has failed with a cluster error or a timeout.
 
-        Such an error is not raised, so that an application has one place to look for it."""
+        These errors are not raised, so that an application has one place to look for them."""
         log.debug("A record for %s was not accepted: %r", where.topic, error)
         if callback is not None:
             try:
@@ -496,7 +496,7 @@ class KafkaProducer:
         return FutureRecordMetadata(result, 0, (-1, -1, -1))
 
     def _wait_on_metadata(self, topic: str, partition: int | None, max_wait_ms: int) -> tuple[MetadataSnapshot, int]:
-        """Returns metadata that has the topic and the partition, and how much of the time is left."""
+        """Returns metadata that has the topic and the partition, and the remaining time to block."""
         metadata = self.metadata
         snapshot = metadata.snapshot
         entry = self.accumulator.topics.get(topic)
@@ -542,7 +542,7 @@ class KafkaProducer:
         return snapshot, max(0, max_wait_ms - elapsed_ms)
 
     def _remember(self, topic: str, snapshot: MetadataSnapshot, count: int) -> None:
-        """Notes the number of partitions, which holds until there is newer metadata."""
+        """Caches the partition count until there is newer metadata."""
         entry = self.accumulator.entry(topic)
         if entry.snapshot is not snapshot:
             entry.partition_count = count
@@ -616,11 +616,11 @@ class KafkaProducer:
         return manager
 
     def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
-        """Once, before the first transaction: fences whoever had this transactional id before, and waits until the
-        transactions it left open are over.
+        """Initializes transactions, once, before the first: fences older producers with this transactional id, and
+        waits until their open transactions have ended.
 
-        With `keep_prepared_txn` (KIP-939) an open transaction is kept, and can be ended by `complete_transaction`,
-        `commit_transaction` or `abort_transaction`; nothing else can be done before that."""
+        With `keep_prepared_txn` (KIP-939) an open transaction is kept. It must be ended by `complete_transaction`,
+        `commit_transaction` or `abort_transaction` before anything else."""
         manager = self._manager()
         with self._timed(self._producer_metrics.init):
             result = manager.initialize_transactions(keep_prepared_txn=keep_prepared_txn)
@@ -628,7 +628,7 @@ class KafkaProducer:
             result.wait(self._max_block_ms)
 
     def begin_transaction(self) -> None:
-        """What is sent from now on is visible to readers of committed data together, or not at all."""
+        """Begins a transaction: read_committed consumers see all or none of the records sent until its end."""
         manager = self._manager()
         with self._timed(self._producer_metrics.begin):
             manager.begin_transaction()
@@ -638,7 +638,7 @@ class KafkaProducer:
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
         group: ConsumerGroupMetadata | str,
     ) -> None:
-        """Commits what a consumer group has read as part of the transaction: the offset *after* the last record."""
+        """Commits a consumer group's offsets in the transaction: each is the offset *after* the last record read."""
         manager = self._manager()
         if isinstance(group, str):
             group = ConsumerGroupMetadata(group)
@@ -654,7 +654,7 @@ class KafkaProducer:
             result.wait(self._max_block_ms)
 
     def commit_transaction(self) -> None:
-        """Sends what is left and makes the transaction visible. After a `KafkaTimeoutError` it may be called again."""
+        """Flushes and commits the transaction. After a `KafkaTimeoutError` it may be called again."""
         manager = self._manager()
         with self._timed(self._producer_metrics.commit):
             result = manager.begin_commit()
@@ -662,7 +662,7 @@ class KafkaProducer:
             result.wait(self._max_block_ms)
 
     def abort_transaction(self) -> None:
-        """Throws the transaction away, and what was not sent yet."""
+        """Aborts the transaction and drops records that were not sent yet."""
         manager = self._manager()
         with self._timed(self._producer_metrics.abort):
             result = manager.begin_abort()
@@ -670,17 +670,19 @@ class KafkaProducer:
             result.wait(self._max_block_ms)
 
     def prepare_transaction(self) -> PreparedTxnState:
-        """The first phase, with ``transaction.two.phase.commit.enable`` (KIP-939): writes what is left. Nothing can be
-        added then, and the transaction stays open, whatever happens to this producer, until somebody ends it."""
+        """Flushes and prepares the transaction, with ``transaction.two.phase.commit.enable`` (KIP-939).
+
+        Nothing can be added afterwards. The transaction stays open, even if this producer fails, until it is committed
+        or aborted."""
         manager = self._manager()
         with self._timed(self._producer_metrics.prepare):
             self.flush()
             return manager.prepare_transaction()
 
     def complete_transaction(self, prepared: PreparedTxnState) -> None:
-        """The second phase: commits the transaction if it is the one that was decided upon, and aborts it if not.
+        """Ends a prepared transaction: commits it if it equals ``prepared``, else aborts it.
 
-        If there is none, because it has been ended before, nothing is done."""
+        Does nothing if the transaction has already ended."""
         manager = self._manager()
         machine = manager.machine
         if machine.state is not State.PREPARED_TRANSACTION:
@@ -719,10 +721,10 @@ class KafkaProducer:
         finally:
             sensor.record_unchecked(self._clock.nanoseconds() - started)
 
-    # -- the rest
+    # -- other operations
 
     def flush(self) -> None:
-        """Sends everything that was accepted so far without further delay, and blocks until it is done with."""
+        """Sends all accepted records without lingering, and blocks until they have succeeded or failed."""
         if threading.current_thread() is self._thread:
             raise IllegalStateError(
                 "Cannot call flush from a callback: it would wait for the very thread that it is called on"
@@ -733,21 +735,22 @@ class KafkaProducer:
             self.accumulator.await_flush_completion()
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
-        """The partitions of a topic, with their leaders. Blocks while they are not known."""
+        """Returns the partitions of a topic, with their leaders. Blocks until the metadata is known."""
         self._raise_if_closed()
         return self._wait_on_metadata(topic, None, self._max_block_ms)[0].partitions_for(topic)
 
     def metrics(self) -> dict[MetricName, KafkaMetric]:
-        """All metrics by name: ``record-send-rate``, ``batch-size-avg`` and so on."""
+        """Returns all metrics by name: ``record-send-rate``, ``batch-size-avg`` and so on."""
         return self._metrics.metrics
 
     def metric(self, name: str, group: str = GROUP, **tags: str) -> Any:
-        """The value of one metric now; tags with underscores for hyphens."""
+        """Returns the current value of one metric; tags have underscores for hyphens."""
         return metric_value(self._metrics, self.config.client_id, name, group, tags)
 
     def client_instance_id(self, timeout: float) -> Uuid:
-        """The id under which the cluster knows this producer in telemetry, as 16 bytes (KIP-714). Blocks until it has
-        given it out, for at most so many seconds."""
+        """Returns this producer's client instance id for telemetry, as 16 bytes (KIP-714).
+
+        Blocks for at most ``timeout`` seconds until the cluster has assigned it."""
         if self._telemetry is None:
             raise IllegalStateError("Telemetry is not enabled. Set config `enable.metrics.push` to `true`.")
         return self._telemetry.client_instance_id(timeout)
@@ -757,8 +760,9 @@ class KafkaProducer:
         return self.config.client_id
 
     def close(self, timeout: float | None = None) -> None:
-        """Sends what is left, for at most so many seconds, and ends the I/O thread. Whatever is not sent by then
-        fails. From a callback it does not wait, and gives up what is left.
+        """Sends the remaining records, for at most ``timeout`` seconds, and ends the I/O thread.
+
+        Records that are not sent by then fail. From a callback, close does not wait, and fails the remaining records.
 
         Without a timeout it waits until all records are written or have failed (``delivery.timeout.ms``), and then for
         an open transaction to be aborted, at most ``max.block.ms``."""
@@ -780,7 +784,7 @@ class KafkaProducer:
             if not from_callback:
                 self._thread.join()
         elif self.sender.is_running or self._thread.ident is None:
-            # There is no thread, so it is done here: a producer that is driven by a test.
+            # The thread was never started (a test drives the producer): run the close here.
             self.sender.force_close()
             if self._thread.ident is None:
                 self.sender.run()

@@ -1,4 +1,4 @@
-"""A producer for tests of applications: it sends nothing, and remembers what it was given."""
+"""A producer for tests of applications: it records the records and sends nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NODE = Node(0, "mock.test", 9092)
 
 
 class _Completion:
-    """A record that waits to succeed or to fail."""
+    """A record that awaits its outcome."""
 
     __slots__ = ("_callback", "_metadata", "_result")
 
@@ -60,8 +60,10 @@ class _Completion:
 
 
 class MockProducer:
-    """Has the methods of a `KafkaProducer`. With ``auto_complete`` each record succeeds at once; without, a test says
-    how the next one ends, with `complete_next` or `error_next`.
+    """Has the methods of a `KafkaProducer`.
+
+    With ``auto_complete`` each record succeeds at once; without it, a test completes records with `complete_next` or
+    `error_next`.
 
         producer = MockProducer(topics={"orders": 3}, auto_complete=False)
         future = producer.send("orders", b"...")
@@ -87,7 +89,7 @@ class MockProducer:
         self._value_serializer = as_serializer(value_serializer, {}, is_key=False)
         self._partitioner = partitioner
         self._lock = threading.RLock()
-        """Guards all fields. Callbacks are called with it held, by the thread that completes a record."""
+        """Guards all fields. The thread that completes a record calls its callback with the lock held."""
         self._history: list[ProducerRecord] = []
         self._uncommitted: list[ProducerRecord] = []
         self._completions: deque[_Completion] = deque()
@@ -100,22 +102,22 @@ class MockProducer:
         self.transaction_initialized = False
         self.in_transaction = False
         self.prepared_txn_state = PreparedTxnState()
-        """Of the transaction that is prepared. A test sets it before `init_transactions` to have left one behind."""
+        """The prepared transaction. A test sets it before `init_transactions` to simulate one that was left open."""
         self.transaction_committed = False
         self.transaction_aborted = False
         self.commit_count = 0
         self._fenced = False
         self.send_error: Exception | None = None
-        """To be raised by the next calls, if set; likewise the following."""
+        """Raised by the next calls, if set; likewise the following."""
         self.flush_error: Exception | None = None
         self.close_error: Exception | None = None
         self.commit_transaction_error: Exception | None = None
 
-    # -- what a test looks at, and does
+    # -- test interface
 
     @property
     def history(self) -> list[ProducerRecord]:
-        """The records that were sent, and committed."""
+        """The records that were sent and committed."""
         with self._lock:
             return list(self._history)
 
@@ -126,22 +128,22 @@ class MockProducer:
 
     @property
     def flushed(self) -> bool:
-        """Whether nothing waits to be completed."""
+        """Whether no record awaits its outcome."""
         return not self._completions
 
     def clear(self) -> None:
-        """Forgets what was sent."""
+        """Clears the history."""
         with self._lock:
             self._history.clear()
             self._uncommitted.clear()
             self._completions.clear()
 
     def complete_next(self) -> bool:
-        """The oldest record that waits succeeds; false if none does."""
+        """Completes the oldest waiting record; false if there is none."""
         return self._next(None)
 
     def error_next(self, error: Exception) -> bool:
-        """The oldest record that waits fails; false if none does."""
+        """Fails the oldest waiting record; false if there is none."""
         return self._next(error)
 
     def _next(self, error: Exception | None) -> bool:
@@ -152,11 +154,11 @@ class MockProducer:
             return True
 
     def fence_producer(self) -> None:
-        """Another producer has taken over the transactional id."""
+        """Fences this producer, as if another one had taken over the transactional id."""
         self._raise_if_closed_or_fenced()
         self._fenced = True
 
-    # -- what an application calls
+    # -- application interface
 
     def send(
         self,
@@ -185,7 +187,8 @@ class MockProducer:
     def send_table(
         self, topic: str, table: object, *, partition: int | None = None, timestamp_ms: int | None = None
     ) -> TableFuture:
-        """As with a `KafkaProducer`, but each row becomes a record of the ``history``, and is completed like one."""
+        """Sends a table like `KafkaProducer`, but each row becomes a record of the ``history``, and is completed like
+        one."""
         with extra("arrow", "send_table"):
             from barnabas.clients.producer.internals.table_input import TableInput
         from barnabas.clients.producer.internals.table_result import TableProgress, row_numbers
@@ -251,7 +254,7 @@ class MockProducer:
         )
 
     def flush(self) -> None:
-        """Everything that waits succeeds."""
+        """Completes all waiting records."""
         self._raise_if_closed_or_fenced()
         if self.flush_error is not None:
             raise self.flush_error

@@ -1,4 +1,4 @@
-"""Partitioners of the application's own, which take the place of the built-in way."""
+"""Custom partitioners, which replace the built-in one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
 
 
 class Partitioner:
-    """To be derived from. Called on the threads that send, several at a time."""
+    """Base class of partitioners. Several sending threads may call it at the same time."""
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Called once with the settings of the producer, for a partitioner that was given as a class."""
@@ -25,17 +25,17 @@ class Partitioner:
         value_bytes: bytes | None,
         cluster: MetadataSnapshot,
     ) -> int:
-        """The number of the partition for a record."""
+        """Returns the partition number for a record."""
         raise NotImplementedError
 
     def on_new_batch(self, topic: str, cluster: MetadataSnapshot, previous_partition: int) -> None:
-        """A record for this partition would start a new batch; `partition` is asked once more after this."""
+        """Called when a record for this partition would start a new batch; `partition` is called again afterwards."""
 
     def close(self) -> None: ...
 
 
 class RoundRobinPartitioner(Partitioner):
-    """One after the other, whatever the key: the same number of records for each partition that has a leader."""
+    """Cycles through the partitions that have a leader and ignores keys: each gets the same number of records."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class RoundRobinPartitioner(Partitioner):
         with self._lock:
             previous = self._put_back.pop(topic, None)
             if previous is not None:
-                return previous  # the record is the same one, asked about once more because of a new batch
+                return previous  # the same record again, because of a new batch
             turn = next(self._counters.setdefault(topic, itertools.count()))
         available = cluster.available_partitions(topic)
         if available:

@@ -1,4 +1,4 @@
-"""What has to be remembered of a prepared transaction."""
+"""The identity of a prepared transaction."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _NONE = -1
 
 
 class PreparedTxnState(NamedTuple):
-    """Which transaction was prepared (KIP-939), as a note for the system that decides about it.
+    """Identifies a prepared transaction (KIP-939) for the system that decides about it.
 
-    It is written to that system's own log together with the decision, so that whoever comes after a crash can tell
-    whether the transaction that Kafka still holds open is the one that was decided upon::
+    That system stores it in its own log together with the decision, so that after a crash it can tell whether the
+    transaction that Kafka still holds open is the one that was decided::
 
         database: BEGIN; UPDATE accounts ...; UPDATE kafka_txn SET state = '1000:7'; COMMIT
         Kafka:    producer.complete_transaction(PreparedTxnState.parse('1000:7'))
@@ -28,7 +28,7 @@ class PreparedTxnState(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> PreparedTxnState:
-        """The reverse of `str`. `ValueError` if it is not that."""
+        """Parses the result of `str`; raises `ValueError` for other text."""
         if not text:
             return cls()
         producer_id, colon, epoch = text.partition(":")

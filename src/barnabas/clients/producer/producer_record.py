@@ -1,4 +1,4 @@
-"""A record on its way into the producer: what interceptors see and may replace."""
+"""A record passed to the producer, which interceptors see and may replace."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """Key and value are what the application gave, before serialization. A record cannot be changed, its headers
-    included; an interceptor that wants another one makes it with ``dataclasses.replace``."""
+    """A record before serialization of its key and value. It is immutable, its headers included; an interceptor makes
+    another one with ``dataclasses.replace``."""
 
     topic: str
     value: Any = None

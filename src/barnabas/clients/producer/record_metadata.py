@@ -1,4 +1,4 @@
-"""Where a record has gone."""
+"""The partition and offset of a written record."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Final, NamedTuple
 from barnabas.common.topic_partition import TopicPartition
 
 UNKNOWN_PARTITION: Final = -1
-"""Stands for "not chosen yet"."""
+"""Means "not chosen yet"."""
 
 
 class RecordMetadata(NamedTuple):
-    """The place of a record in its topic, as the broker has confirmed it.
+    """A record's place in its topic, as the broker has confirmed it.
 
-    ``offset`` is -1 where nobody told: with ``acks=0`` there is no answer, and a batch that the broker had already may
-    be too long ago for it to remember where. ``timestamp_ms`` is the record's own, or the broker's, if the topic is set
-    to append time. Sizes are -1 for a key or value that is None.
+    ``offset`` is -1 if it is unknown: with ``acks=0`` there is no response, and the broker may no longer remember the
+    offset of a duplicate batch. ``timestamp_ms`` is the record's own, or the broker's if the topic uses append time.
+    Sizes are -1 for a key or value that is None.
     """
 
     topic: str

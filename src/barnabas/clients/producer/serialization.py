@@ -1,4 +1,4 @@
-"""From keys and values to bytes."""
+"""Serializers for keys and values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 
 class Serializer(Protocol):
-    """Makes bytes of keys, or of values. None stands for "no key" and for a tombstone, and mostly stays None."""
+    """Converts keys or values to bytes. None means "no key" or a tombstone, and usually stays None."""
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None: ...
 
@@ -25,7 +25,7 @@ class Serializer(Protocol):
 
 
 class _Plain:
-    """What most serializers have in common."""
+    """Common base of serializers."""
 
     def configure(self, config: Mapping[str, Any], is_key: bool) -> None: ...
 
@@ -33,7 +33,7 @@ class _Plain:
 
 
 class ByteArraySerializer(_Plain):
-    """Bytes are bytes already; anything that has a buffer is copied."""
+    """Passes bytes through; copies any other buffer."""
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:  # noqa: ARG002 - of no use here
         if data is None or type(data) is bytes:
@@ -47,7 +47,7 @@ class ByteArraySerializer(_Plain):
 
 
 class StringSerializer(_Plain):
-    """Text, in UTF-8 unless told otherwise."""
+    """Text, by default in UTF-8."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self._encoding = encoding
@@ -152,7 +152,7 @@ class UUIDSerializer(_Plain):
 
 
 class VoidSerializer(_Plain):
-    """None, and nothing but None."""
+    """Accepts only None."""
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:  # noqa: ARG002 - of no use here
         if data is not None:
@@ -171,9 +171,9 @@ class CallableSerializer(_Plain):
 
 
 def as_serializer(given: Any, config: Mapping[str, Any], *, is_key: bool) -> Serializer | None:
-    """A serializer from what an application may give: none, a class, an instance, or a function.
+    """Makes a serializer from an application's argument: None, a class, an instance, or a function.
 
-    None means that keys, or values, are bytes already, and nothing has to be called for them.
+    None means that keys or values are already bytes, and nothing is called for them.
     """
     if given is None or given is ByteArraySerializer:
         return None

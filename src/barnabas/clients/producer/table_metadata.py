@@ -1,4 +1,4 @@
-"""Where the rows of a table have gone, or why not all of them have."""
+"""The outcome of sending a table."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """Where rows of a table are in one partition.
+    """The offsets of a table's rows in one partition.
 
-    Others may write there at the same time, so there can be more offsets between the first and the last than rows.
-    Both are -1 where the broker did not tell, as with ``acks=0``.
+    Other producers may write at the same time, so the range can hold more offsets than rows. Both are -1 if the broker
+    did not return them, as with ``acks=0``.
     """
 
     first_offset: int
@@ -30,7 +30,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class TableMetadata:
-    """Where the rows of a table are."""
+    """The offsets of a table's rows by partition."""
 
     topic: str
     rows: int
@@ -38,10 +38,10 @@ class TableMetadata:
 
 
 class TableSendError(BarnabasError):
-    """Not all rows of a table were acknowledged. The cause is the first error that there was.
+    """Raised if not all rows of a table were acknowledged. The cause is the first error.
 
-    ``rows`` has the numbers of the rows that were not, in ascending order, as a numpy array; `written` says where the
-    others are. A row that was not acknowledged may still have been written, if it was sent and no answer came.
+    ``rows`` has the numbers of the unacknowledged rows, in ascending order, as a numpy array; `written` has the offsets
+    of the others. An unacknowledged row may still have been written, if it was sent and no response came.
     """
 
     def __init__(self, error: Exception, rows: npt.NDArray[np.int64], written: TableMetadata) -> None:
@@ -64,7 +64,7 @@ class TableSendError(BarnabasError):
 
 
 class TableFuture(concurrent.futures.Future[TableMetadata]):
-    """What ``send_table`` returns: the promise of a `TableMetadata`. It cannot be cancelled, and can be awaited."""
+    """The future of a `TableMetadata` that ``send_table`` returns. It cannot be cancelled, and can be awaited."""
 
     def __init__(self) -> None:
         super().__init__()

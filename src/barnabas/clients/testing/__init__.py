@@ -1,4 +1,4 @@
-"""A Kafka cluster in memory, for tests of what uses a client: no sockets, no threads, no waiting.
+"""A Kafka cluster in memory, for tests of clients: no sockets, no threads, no waiting.
 
     cluster = ScriptedCluster(topics={"orders": 3})
     producer = cluster.producer(linger_ms=0)
@@ -6,17 +6,17 @@
     cluster.run_until(producer, future.done)
     assert cluster.values("orders", future.result().partition) == [b"..."]
 
-It is a real producer, with its real network client and real bytes; only what is below that is made up. Time is a
-`MockClock`, which moves when the producer waits. A test says what goes wrong:
+The producer, its network client and its bytes are real; only the layers below are simulated. Time is a `MockClock`,
+which advances when the producer waits. A test injects failures:
 
-    cluster.fail_next(ApiKey.PRODUCE, Errors.NOT_ENOUGH_REPLICAS)     # the next answer is an error
-    cluster.fates.append(Fate(lose_answer=True))                      # written, but the producer is never told
-    cluster.move_leader("orders", 0, to=2)                            # somebody else leads it now
+    cluster.fail_next(ApiKey.PRODUCE, Errors.NOT_ENOUGH_REPLICAS)     # the next response is an error
+    cluster.fates.append(Fate(lose_answer=True))                      # written, but the response is lost
+    cluster.move_leader("orders", 0, to=2)                            # another node leads it now
     cluster.stop(1)                                                   # a node is down, until start(1)
-    cluster.crash(1)                                                  # restarted, with hardly a memory of producers
+    cluster.crash(1)                                                  # restarted, with little producer state
 
 The brokers of this cluster check sequence numbers as real ones do: they recognise the last five batches of a producer,
-and refuse a gap.
+and reject a gap.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A clock for tests on which whoever waits gets something done instead."""
+"""A clock for tests on which a wait runs a function instead."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from barnabas.common.clock import MockClock
 
 
 class DrivingClock(MockClock):
-    """A mock clock on which waiting can be made to get something done."""
+    """A mock clock whose waits can run a function."""
 
     _turn: Callable[[float | None], None] | None = None
 
     @contextmanager
     def driving(self, turn: Callable[[float | None], None]) -> Iterator[None]:
-        """Within this, a wait is one turn. It is given the time that the wait may take."""
+        """Within this context, a wait calls ``turn`` once, with the maximum time of the wait."""
         self._turn = turn
         try:
             yield

@@ -1,4 +1,4 @@
-"""A request that reached a scripted cluster, and what else becomes of it."""
+"""A request that reached a scripted cluster, and its injected failures."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from barnabas.protocol.message import Request
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What happens to a request, besides being answered."""
+    """Delays and failures of a request."""
 
     delay_ms: int = 0
-    """The answer takes so long."""
+    """The delay of the response."""
     lose_request: bool = False
-    """The connection breaks before the broker has seen it."""
+    """The connection breaks before the broker has received the request."""
     lose_answer: bool = False
-    """The connection breaks after the broker has done it."""
+    """The connection breaks after the broker has executed the request."""
 
 
 class Handled(NamedTuple):

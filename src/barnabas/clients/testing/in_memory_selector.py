@@ -1,4 +1,4 @@
-"""The network of a scripted cluster: what a client takes for a selector of sockets."""
+"""The simulated network of a scripted cluster, in place of a selector of sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIMIT: Final = 100 * 1024 * 1024
 
 
 class _Transport:
-    """Takes all that is written; answers come another way."""
+    """Accepts all writes; responses come another way."""
 
     is_ready = True
     has_bytes_buffered = False
@@ -73,14 +73,14 @@ class _Event(NamedTuple):
     due_ms: int
     channel: KafkaChannel
     payload: bytes | None
-    """An answer; None: the end of the connection."""
+    """A response; None: the end of the connection."""
     is_connect: bool = False
 
 
 class InMemorySelector:
-    """The network: takes requests to the cluster and brings answers back, in order for each connection.
+    """Passes requests to the cluster and responses back, in order for each connection.
 
-    A poll with nothing to bring moves the clock on, to the next answer or to the end of the wait.
+    A poll without events advances the clock, to the next response or to the end of the wait.
     """
 
     def __init__(self, cluster: ScriptedCluster) -> None:
@@ -142,9 +142,9 @@ class InMemorySelector:
 
     def _deliver(self, channel: KafkaChannel, payload: bytes) -> None:
         if any(event.channel is channel and event.payload is None and not event.is_connect for event in self._events):
-            return  # the connection is breaking: nothing gets through any more
+            return  # the connection is breaking: nothing more is delivered
         answer, fate = self._cluster.handle(self._hosts[channel.id], payload)
-        # Answers of one connection do not overtake each other.
+        # Responses of one connection keep their order.
         due = max([self._now() + fate.delay_ms, *(event.due_ms for event in self._events if event.channel is channel)])
         if fate.lose_request or fate.lose_answer:
             self._events.append(_Event(due, channel, None))
@@ -176,7 +176,7 @@ class InMemorySelector:
     def _report(self, event: _Event) -> None:
         channel = event.channel
         if self._channels.get(channel.id) is not channel:
-            return  # given up meanwhile
+            return  # closed meanwhile
         if event.is_connect:
             channel.state = ChannelState.READY
             self.stats.connections_created += 1

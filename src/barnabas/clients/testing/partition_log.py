@@ -1,4 +1,4 @@
-"""The log of one partition of a scripted cluster, and what it remembers of its producers."""
+"""The log of one partition of a scripted cluster, and its producer state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StoredRecord(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """A batch that was written, for telling when it comes again."""
+    """A written batch, for detecting duplicates."""
 
     base_sequence: int
     last_sequence: int
@@ -38,7 +38,7 @@ class ProducerEntry(NamedTuple):
 
 @dataclass(slots=True)
 class ProducerMemory:
-    """What is known of a producer: its epoch and its last batches."""
+    """The state of a producer: its epoch and its last batches."""
 
     epoch: int
     batches: deque[ProducerEntry] = field(default_factory=lambda: deque(maxlen=MAX_BATCHES_REMEMBERED))
@@ -46,7 +46,7 @@ class ProducerMemory:
 
 @dataclass(slots=True)
 class PartitionLog:
-    """The records of a partition and who leads it; sequence numbers are checked as a broker checks them."""
+    """The records and the leader of a partition; checks sequence numbers like a broker."""
 
     leader: int
     epoch: int = 0
@@ -54,7 +54,7 @@ class PartitionLog:
     producers: dict[int, ProducerMemory] = field(default_factory=dict)
 
     def append(self, batch: RecordBatch) -> tuple[Errors, int]:
-        """Writes a batch, unless it is known or not the next one; the offset is where its first record is."""
+        """Writes a batch, unless it is a duplicate or out of order; the offset is that of its first record."""
         base_offset = len(self.records)
         if batch.producer_id >= 0:
             producer = self.producers.get(batch.producer_id)
@@ -86,7 +86,7 @@ class PartitionLog:
         return Errors.NONE, base_offset
 
     def forget(self) -> None:
-        """Only the last batch of each producer is remembered."""
+        """Drops all but the last batch of each producer's state."""
         for producer in self.producers.values():
             last = list(producer.batches)[-1:]
             producer.batches.clear()

@@ -1,4 +1,4 @@
-"""The brokers of a cluster in memory: what they answer, and what a test can make go wrong."""
+"""The brokers of a cluster in memory: their responses, and failures that a test injects."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ScriptedTopic:
 
 
 class ScriptedCluster:
-    """The brokers, what they have stored, and the network between them and a client."""
+    """The brokers, their data, and the network between them and a client."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ScriptedCluster:
         max_message_bytes: int = 1_048_588,
         versions: Mapping[ApiKey, tuple[int, int]] | None = None,
     ) -> None:
-        """``versions`` narrows down what the brokers speak; those of telemetry they speak only if they are in it."""
+        """``versions`` restricts the versions that the brokers support; telemetry APIs only if it names them."""
         self.clock = DrivingClock() if clock is None else clock
         self.nodes = {index: Node(index, f"node-{index}.test", 9092) for index in range(1, nodes + 1)}
         self.down: set[int] = set()
@@ -101,25 +101,25 @@ class ScriptedCluster:
         self.handled: list[Handled] = []
         """Every request that has arrived, in order."""
         self.fates: deque[Fate] = deque()
-        """What happens to the next Produce requests; none: nothing special."""
+        """The fates of the next Produce requests; empty: none fails."""
         self.fate_of: Callable[[Handled], Fate] | None = None
-        """What happens to any request; asked when ``fates`` is empty."""
+        """Returns the fate of any request; called when ``fates`` is empty."""
         self.throttle_time_ms = 0
-        """What answers to Produce tell."""
+        """The throttle time in Produce responses."""
         self._errors: dict[ApiKey, deque[Errors]] = {}
         self._overrides: dict[ApiKey, deque[Callable[[Handled], Response | None]]] = {}
         self._coordinator = ScriptedTransactions(lambda partition: self.records(*partition))
         self.selectors: list[InMemorySelector] = []
-        """The network of each producer, in the order in which they were made."""
+        """The network of each producer, in creation order."""
         self.idle_limit_ms = 60_000
-        """A poll that could wait for ever waits for this long."""
+        """The time that a poll without a limit waits."""
         for name, count in (topics or {}).items():
             self.create_topic(name, count)
 
-    # -- what a test does with it
+    # -- test interface
 
     def producer(self, *topics: str, **settings: Any) -> KafkaProducer:
-        """A producer of this cluster that runs no thread; with the metadata of these topics, or of all."""
+        """Returns a producer of this cluster that runs no thread; with the metadata of these topics, or of all."""
         self.selectors.append(InMemorySelector(self))
         producer = KafkaProducer(
             bootstrap_servers=[f"{node.host}:{node.port}" for node in self.nodes.values()],
@@ -138,7 +138,7 @@ class ScriptedCluster:
         return producer
 
     def run_until(self, producer: KafkaProducer, done: Callable[[], bool], max_turns: int = 10_000) -> None:
-        """Turns of the producer's I/O thread, on this thread, until something is so."""
+        """Runs iterations of the producer's I/O loop on this thread until a condition holds."""
         for _ in range(max_turns):
             if done():
                 return
@@ -146,8 +146,8 @@ class ScriptedCluster:
         raise AssertionError(f"still not so after {max_turns} turns: {producer!r}")
 
     def run_while(self, producer: KafkaProducer, call: Callable[[], Any]) -> Any:
-        """A call that blocks until the I/O thread has done something, such as ``commit_transaction``: whenever it
-        waits, a turn is taken instead."""
+        """Runs a call that blocks until the I/O thread has acted, such as ``commit_transaction``: each wait runs one
+        iteration instead."""
 
         def turn(timeout_ms: float | None) -> None:
             limit_ms = self.idle_limit_ms
@@ -168,13 +168,13 @@ class ScriptedCluster:
         )
 
     def move_leader(self, topic: str, partition: int, *, to: int) -> None:
-        """Another node leads a partition, in the next epoch."""
+        """Moves the leadership of a partition to another node, in the next epoch."""
         state = self.topics[topic].partitions[partition]
         state.leader = to
         state.epoch += 1
 
     def stop(self, node_id: int) -> None:
-        """A node is down: its connections break, and no new ones are made."""
+        """Stops a node: its connections break, and new ones fail."""
         self.down.add(node_id)
         self.break_connections(node_id)
 
@@ -182,8 +182,8 @@ class ScriptedCluster:
         self.down.discard(node_id)
 
     def crash(self, node_id: int) -> None:
-        """A node is killed and comes back at once, as Apache Kafka does: its connections break, and of each producer
-        it remembers the last batch of a partition only."""
+        """Kills a node and restarts it at once, as Apache Kafka does: its connections break, and of each producer it
+        remembers only the last batch of a partition."""
         self.break_connections(node_id)
         for topic in self.topics.values():
             for partition in topic.partitions:
@@ -191,49 +191,49 @@ class ScriptedCluster:
                     partition.forget()
 
     def break_connections(self, node_id: int) -> None:
-        """Breaks connections, and whatever was on its way in either direction is lost."""
+        """Breaks connections; data in flight in either direction is lost."""
         for selector in self.selectors:
             selector.break_connections(node_id)
 
     @property
     def selector(self) -> InMemorySelector:
-        """The network of the producer that was made last."""
+        """The network of the producer that was created last."""
         return self.selectors[-1]
 
     def fail_next(self, api_key: ApiKey, *errors: Errors) -> None:
-        """The next requests of this kind are answered with errors, and not carried out."""
+        """Fails the next requests of this kind with errors, without executing them."""
         self._errors.setdefault(api_key, deque()).extend(errors)
 
     def on_next(self, api_key: ApiKey, answer: Callable[[Handled], Response | None]) -> None:
-        """The next request of this kind gets this answer; with None it is handled as usual."""
+        """Sets the response to the next request of this kind; with None it is handled as usual."""
         self._overrides.setdefault(api_key, deque()).append(answer)
 
     def requests(self, api_key: ApiKey) -> list[Any]:
-        """The bodies of all requests of a kind that have arrived."""
+        """Returns the bodies of all received requests of a kind."""
         return [handled.body for handled in self.handled if handled.header.api_key is api_key]
 
     def records(self, topic: str, partition: int = 0) -> list[StoredRecord]:
-        """All that is in the log of a partition."""
+        """Returns all records of a partition."""
         return self.topics[topic].partitions[partition].records
 
     @property
     def committed_offsets(self) -> dict[tuple[str, TopicPartition], int]:
-        """What transactions that were committed say of consumer groups."""
+        """Returns the offsets that committed transactions stored for consumer groups."""
         return self._coordinator.committed_offsets
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         return [record.value for record in self.records(topic, partition)]
 
     def committed_values(self, topic: str, partition: int = 0) -> list[bytes | None]:
-        """What a reader of committed data sees, once nothing is open any more."""
+        """Returns what a read_committed consumer sees, once no transaction is open."""
         key = TopicPartition(topic, partition)
         hidden = self._coordinator.hidden(key)
         return [record.value for record in self.records(topic, partition) if record.offset not in hidden]
 
-    # -- what arrives
+    # -- received requests
 
     def handle(self, node_id: int, payload: bytes) -> tuple[bytes | None, Fate]:
-        """The answer to a request, as bytes; None if it gets none. And what else is to happen."""
+        """Returns the response to a request, as bytes, or None, and its fate."""
         header = parse_request_header(payload)
         body, _ = header.api_key.request.decode_from(payload, header.api_version, header.body_start)
         handled = Handled(node_id, header, body)
@@ -286,7 +286,7 @@ class ScriptedCluster:
         rows = []
         for key in ApiKey:
             if key in _TELEMETRY and key not in self.versions:
-                continue  # as brokers without a receiver of clients' metrics do
+                continue  # like brokers without a client metrics receiver
             lowest, highest = self.versions.get(key, key.stable_versions)
             rows.append(ApiVersion(api_key=key, min_version=lowest, max_version=highest))
         return ApiVersionsResponse(

@@ -27,7 +27,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """The transactional id's producer, and what its transaction has touched so far."""
+    """A transactional id's producer, and the contents of its transaction so far."""
 
     producer_id: int
     epoch: int
@@ -37,7 +37,7 @@ class OpenTransaction:
 
 
 class ScriptedTransactions:
-    """Hands out producer ids and epochs, and knows which records of a partition a transaction has hidden."""
+    """Assigns producer ids and epochs, and tracks the records that transactions hide."""
 
     def __init__(self, records: Callable[[TopicPartition], Sequence[StoredRecord]]) -> None:
         self._records = records
@@ -47,7 +47,7 @@ class ScriptedTransactions:
         self.aborted: dict[TopicPartition, set[int]] = {}
 
     def hidden(self, partition: TopicPartition) -> set[int]:
-        """The offsets that a reader of committed data does not see: of aborted transactions and of open ones."""
+        """Returns the offsets that a read_committed consumer does not see: of aborted and open transactions."""
         open_offsets = {
             record.offset
             for transaction in self.transactions.values()

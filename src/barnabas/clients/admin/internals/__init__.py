@@ -1,1 +1,1 @@
-"""How the admin client works inside; nothing here is for applications."""
+"""The internals of the admin client; not for applications."""

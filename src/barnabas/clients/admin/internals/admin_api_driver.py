@@ -1,9 +1,9 @@
-"""Operations on many keys at once, each of which a certain broker is responsible for.
+"""Runs operations on many keys, each of which belongs to a certain broker.
 
-Which one, is found out first (*lookup*), for as many keys as possible in one request; then each of the brokers is asked
-about all of its keys (*fulfillment*). An error may mean three things for a key: that it has failed; that the same
-broker should be asked again; or that somebody else is responsible by now, so that the lookup starts over. Keys that
-are done do not wait for those that are not, and when the time is over, only what is left fails.
+The brokers are found first (*lookup*), for as many keys as possible in one request; then each broker is asked about all
+of its keys (*fulfillment*). An error may mean three things for a key: it has failed; the same broker should be asked
+again; or another broker is responsible by now, so that the lookup starts over. Completed keys do not wait for the
+others, and on timeout only the remaining ones fail.
 
 =====================  ============================================  =============================
 strategy               keys                                          asks
@@ -40,25 +40,25 @@ _BATCHED_FIND_COORDINATOR: Final = VersionRange(4, 6)
 
 
 def error_of(code: int, message: str | None = None) -> ApiError | None:
-    """What a code stands for; None for no error."""
+    """Returns the error of a code; None for no error."""
     return Errors.for_code(code).to_exception(message)
 
 
 @dataclass(slots=True)
 class Outcome(Generic[K, V]):
-    """What an answer says about the keys that were asked about. Keys that are nowhere here are asked about again."""
+    """The outcome of a response, by key. Keys that are not in it are requested again."""
 
     completed: dict[K, V] = field(default_factory=dict)
     failed: dict[K, ApiError] = field(default_factory=dict)
     unmapped: set[K] = field(default_factory=set)
-    """Those that another broker is responsible for, and nobody knows which."""
+    """Keys that belong to another, unknown broker."""
     reasons: dict[K, ApiError] = field(default_factory=dict)
     """Why keys are neither completed nor failed."""
 
     def settle(self, key: K, code: int, message: str | None = None, *, moved: Iterable[Errors] = ()) -> bool:
-        """Files a key with an error. Returns whether there was none, so that the key is for the caller to complete.
+        """Stores the error of a key; returns true if there is none, so that the caller completes the key.
 
-        ``moved`` are the errors after which to look up again who is responsible.
+        After errors in ``moved`` the broker is looked up again.
         """
         error = error_of(code, message)
         if error is None:
@@ -77,17 +77,17 @@ GROUP_MOVED: Final = (Errors.NOT_COORDINATOR, Errors.COORDINATOR_NOT_AVAILABLE)
 
 
 class LookupStrategy(ABC, Generic[K]):
-    """Finds out which broker is responsible."""
+    """Finds the broker of each key."""
 
     is_static = False
 
     @abstractmethod
     async def lookup(self, operation: Operation, keys: Sequence[K]) -> Outcome[K, int]:
-        """The broker ids of keys. What it leaves out is looked up again after a pause."""
+        """Returns the broker ids of keys. Missing keys are looked up again after a backoff."""
 
 
 class StaticBrokers(LookupStrategy[K]):
-    """The caller has said whom to ask."""
+    """Uses the broker that the caller has given."""
 
     is_static = True
 
@@ -99,14 +99,14 @@ class StaticBrokers(LookupStrategy[K]):
 
 
 class CoordinatorType(IntEnum):
-    """What is coordinated, as FindCoordinator has it."""
+    """The kinds of coordinators, as in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class Coordinators(LookupStrategy[str]):
-    """One request for all groups, or all transactional ids (KIP-699)."""
+    """Looks up all groups, or all transactional ids, in one request (KIP-699)."""
 
     def __init__(self, kind: CoordinatorType) -> None:
         self._kind = kind
@@ -122,10 +122,10 @@ class Coordinators(LookupStrategy[str]):
 
 
 class PartitionLeaders(LookupStrategy[TopicPartition]):
-    """The leaders, from the metadata of the topics.
+    """Finds the leaders in the metadata of the topics.
 
-    A topic that is not there may be so new that the broker has not heard of it, and a missing leader is usually about
-    to be elected: both are waited for. Somebody who is not ``patient`` is told at once.
+    A missing topic may be so new that the broker does not know it yet, and a missing leader is usually about to be
+    elected: both are retried. Without ``patient`` they fail at once.
     """
 
     def __init__(self, *, patient: bool = True) -> None:
@@ -165,19 +165,19 @@ def _require(error: Errors) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class Handler(Generic[K, V]):
-    """What is asked about keys, and how the answer is to be read."""
+    """Builds the requests for keys and reads the responses."""
 
     build: Callable[[int, Sequence[K]], Request]
-    """Of the id of a broker, and its keys."""
+    """Takes a broker id and its keys."""
     read: Callable[[int, Sequence[K], Any], Outcome[K, V]]
     lookup: LookupStrategy[K]
     batched: bool = True
-    """Whether one request can ask about several keys."""
+    """Whether one request can hold several keys."""
     allowed_versions: VersionRange | None = None
 
 
 class _Keys(Generic[K, V]):
-    """How far each key has come."""
+    """The progress of each key."""
 
     def __init__(self, keys: Iterable[K]) -> None:
         self.unmapped: dict[K, None] = dict.fromkeys(keys)
@@ -220,7 +220,7 @@ class _Keys(Generic[K, V]):
 
 
 async def run_keyed(operation: Operation, keys: Iterable[K], handler: Handler[K, V]) -> Results[K, V]:
-    """Asks about all keys, until each of them is settled or the time is over."""
+    """Runs the operation until each key is settled or the time is over."""
     state: _Keys[K, V] = _Keys(keys)
     asked = list(state.unmapped)
     attempts = 0
@@ -286,7 +286,7 @@ async def _ask(operation: Operation, state: _Keys[K, V], handler: Handler[K, V],
                 state.fail(key, error)
                 continue
             state.reasons[key] = error
-            # The broker may have gone for good; who has its keys now, others know.
+            # The broker may be gone for good: look up its keys again.
             if isinstance(error, NetworkError) and not handler.lookup.is_static:
                 state.unmap(key)
         return

@@ -1,4 +1,4 @@
-"""The thread of an admin client: waits for answers, and takes operations from step to step."""
+"""The admin client's thread: sends requests and advances operations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _IDLE_MS: Final = 300_000
-"""How long a poll may take when there is nothing to wait for; whoever brings something wakes it up."""
+"""The poll timeout when there is nothing to wait for; a new operation wakes the poll."""
 _MINIMUM_BACKOFF_MS: Final = 1
 
 
@@ -35,7 +35,7 @@ class AdminClientClosedError(BarnabasError):
 
 
 class _Call:
-    """A request that waits for a node to go to, and then for its answer."""
+    """A request that waits for a node, and then for its response."""
 
     __slots__ = ("allowed_versions", "answer", "deadline_ms", "request", "where")
 
@@ -50,12 +50,12 @@ class _Call:
 
 
 class AdminClientRunnable:
-    """Everything that happens on ``kafka-admin-client-thread``; `run_once` is one turn of it.
+    """Everything that runs on ``kafka-admin-client-thread``; `run_once` is one iteration.
 
-    A call goes through three places. It is *pending* until there is a node for it: the metadata has to be known, the
-    node has to be in it, and connected. It is *in flight* until the network client tells its end. Then the operation
-    that waits for it goes on, and makes other calls. A node is chosen anew in each turn, so a call is never stuck with
-    one that has gone away, and time that runs out ends it in whichever place it is.
+    A call is *pending* until there is a node for it: the metadata must be known and contain the node, and the node must
+    be connected. It is *in flight* until the network client completes it. Then the waiting operation continues, and
+    makes other calls. The node is chosen again in each iteration, so a call never hangs on a node that is gone, and a
+    timeout ends it in either state.
 
     Only `submit`, `initiate_close` and `wakeup` may be called from other threads.
     """
@@ -80,19 +80,19 @@ class AdminClientRunnable:
         self._in_flight: set[Promise[ClientResponse]] = set()
         self._pauses: list[tuple[int, Promise[None]]] = []
         self._lock = threading.Lock()
-        """Guards `_submitted` and `_closing_at_ms`, and nothing else is locked inside it."""
+        """Guards `_submitted` and `_closing_at_ms`; no other lock is taken inside it."""
         self._submitted: deque[Callable[[], None]] = deque()
         self._closing_at_ms: int | None = None
         self._running = 0
-        """Operations that have not ended."""
+        """The number of running operations."""
         self._controller_known_after = -1
-        """The version of the metadata that is out of date about who the controller is."""
+        """The metadata version whose controller is out of date."""
         self._ended = False
 
     # -- for any thread
 
     def submit(self, operation: Callable[[], Coroutine[Promise[Any], None, T]]) -> Future[T]:
-        """Starts an operation; its outcome. Made of a function because a coroutine that is never begun complains."""
+        """Starts an operation; returns its future. Takes a function, because a coroutine that never starts warns."""
         future: Future[T] = Future()
 
         def start() -> None:
@@ -118,7 +118,7 @@ class AdminClientRunnable:
             future.set_exception(error)
 
     def initiate_close(self, timeout_ms: int) -> None:
-        """No new operations; those that run have so long to end."""
+        """Refuses new operations; running ones have this much time to end."""
         with self._lock:
             deadline = self.clock.hi_res_milliseconds() + timeout_ms
             self._closing_at_ms = deadline if self._closing_at_ms is None else min(deadline, self._closing_at_ms)
@@ -129,7 +129,7 @@ class AdminClientRunnable:
     def send(
         self, where: NodeChoice, request: Request, deadline_ms: int, allowed_versions: VersionRange | None = None
     ) -> Promise[ClientResponse]:
-        """Sends a request as soon as that is possible."""
+        """Sends a request as soon as a node is ready."""
         call = _Call(where, request, deadline_ms, allowed_versions)
         if self._ended:
             call.answer.reject(AdminClientClosedError("The admin client has been closed."))
@@ -138,7 +138,7 @@ class AdminClientRunnable:
         return call.answer
 
     def pause(self, milliseconds: int) -> Promise[None]:
-        """A promise that is kept after that time."""
+        """Returns a promise that resolves after that time."""
         pause: Promise[None] = Promise()
         if self._ended:
             pause.reject(AdminClientClosedError("The admin client has been closed."))
@@ -148,7 +148,7 @@ class AdminClientRunnable:
         return pause
 
     def forget_controller(self) -> None:
-        """The one that was asked is not it: the next has to come out of metadata that is newer."""
+        """Requires newer metadata for the next controller, because the current one is wrong."""
         self._controller_known_after = self.metadata.request_update()
 
     # -- the loop
@@ -171,7 +171,7 @@ class AdminClientRunnable:
             return idle or self.clock.hi_res_milliseconds() >= self._closing_at_ms
 
     def run_once(self) -> None:
-        """Starts what was submitted, sends what can be sent, and waits for something to happen."""
+        """Starts submitted operations, sends requests, and polls."""
         self._start_submitted()
         now = self.clock.hi_res_milliseconds()
         self._end_pauses(now)
@@ -201,7 +201,7 @@ class AdminClientRunnable:
             pause.resolve(None)
 
     def _refuse_hopeless(self, now: int) -> None:
-        """Ends calls that will not be sent: because there is no time left, or nobody to send them to."""
+        """Fails calls that cannot be sent: their time is over, or there is no node for them."""
         error: Exception | None = None
         try:
             self.metadata.maybe_raise_fatal_error()
@@ -223,7 +223,7 @@ class AdminClientRunnable:
         return None
 
     def _explain(self, call: _Call) -> str:
-        """Why a call was never sent."""
+        """Explains why a call was never sent."""
         what = f"Timed out waiting for a node assignment. Call: {call.request.api_key.title} to {call.where}"
         snapshot = self.metadata.snapshot
         if isinstance(call.where, Broker) and not snapshot.is_bootstrap and call.where.id not in snapshot.nodes:
@@ -233,7 +233,7 @@ class AdminClientRunnable:
         return f"{what}. {reason}" if reason else what
 
     def _send_pending(self, now: int) -> int:
-        """Sends what has somebody to go to; returns how long to wait before there is a chance for the rest."""
+        """Sends the calls whose node is ready; returns how long to wait before trying the rest."""
         wait_ms = _IDLE_MS
         rest: list[_Call] = []
         pending, self._pending = self._pending, []
@@ -249,7 +249,7 @@ class AdminClientRunnable:
             if node is not None:
                 wait_ms = min(wait_ms, max(self._client.poll_delay_ms(node, now), _MINIMUM_BACKOFF_MS))
             else:
-                # Metadata is on its way, due after a pause, or refused: not each of these ends a wait.
+                # Metadata is in flight, backing off, or failed: not each of these ends a wait.
                 wait_ms = min(wait_ms, self._client.reconnect_backoff_ms or _MINIMUM_BACKOFF_MS)
             rest.append(call)
         self._pending = rest + self._pending
@@ -258,7 +258,7 @@ class AdminClientRunnable:
     def _choose(self, where: NodeChoice, now: int) -> Node | None:
         snapshot = self.metadata.snapshot
         if snapshot.is_bootstrap:
-            return None  # bootstrap servers are asked for metadata, and for nothing else
+            return None  # bootstrap servers only get metadata requests
         if isinstance(where, AnyNode):
             return self._client.least_loaded_node(now).node
         if isinstance(where, Broker):
@@ -289,7 +289,7 @@ class AdminClientRunnable:
         self._client.send(request, now)
 
     def _end(self) -> None:
-        """Whatever is still under way fails."""
+        """Fails all remaining calls and operations."""
         self._ended = True
         error = AdminClientClosedError("The admin client has been closed.")
         with self._lock:

@@ -1,4 +1,4 @@
-"""What the blocking admin client and the one for asyncio share: settings, network, thread."""
+"""The common core of the blocking and the asyncio admin client: settings, network, thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 METRIC_GROUP_PREFIX: Final = "admin-client"
 THREAD_PREFIX: Final = "kafka-admin-client-thread"
 _IN_FLIGHT: Final = 2**31 - 1
-"""Requests to a broker do not wait for each other, but for its order of answering."""
+"""Unlimited: requests to a broker do not wait for each other, only for its order of responses."""
 
 
 class AdminCore:
@@ -83,13 +83,13 @@ class AdminCore:
             self._thread.start()
 
     def submit(self, run: Callable[[Operation], Coroutine[Promise[Any], None, T]], timeout_ms: int | None) -> Future[T]:
-        """Starts an operation; its time begins now."""
+        """Starts an operation; its timeout begins now."""
         limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         operation = Operation(self.runnable, limit_ms, self.config.retries, self._backoff)
         return self.runnable.submit(lambda: run(operation))
 
     def close(self, timeout_ms: int | None) -> None:
-        """Ends the thread, after what is under way or that time, whichever comes first."""
+        """Ends the thread after the running operations have ended, or after the timeout."""
         limit_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         if self.telemetry is not None and limit_ms > 0:
             self.telemetry.initiate_close()

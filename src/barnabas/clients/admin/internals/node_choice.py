@@ -1,4 +1,4 @@
-"""Who is asked."""
+"""The receivers of a request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class AnyNode:
-    """The broker with the least to do."""
+    """The least loaded broker."""
 
     def __str__(self) -> str:
         return "any broker"
@@ -18,9 +18,9 @@ class AnyNode:
 class Controller:
     """The active controller.
 
-    A client never talks to it: brokers say that one of them is the controller, a different one each time, and forward
-    to the real one what is for it (KIP-590). It still matters which one is asked, because there may be brokers that do
-    not forward: they name the one that does not have to.
+    A client never talks to it directly: metadata names one of the brokers as the controller, a different one each time,
+    and that broker forwards to the real one (KIP-590). The choice still matters, because brokers that do not forward
+    name the broker to use.
     """
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What an operation of the admin client can do: ask somebody, again if need be, until its time is over."""
+"""An operation of the admin client: requests with retries and a timeout."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class Operation:
-    """One operation, with the time that it has.
+    """One operation, with its deadline.
 
-    Each attempt to ask has ``request.timeout.ms``, and all of them together ``default.api.timeout.ms``. After an error
-    that may pass, there is a pause that grows from ``retry.backoff.ms`` to ``retry.backoff.max.ms``. When the time is
-    over, the last such error is told together with the fact.
+    Each attempt has ``request.timeout.ms``, and all of them together ``default.api.timeout.ms``. After a transient
+    error there is a backoff that grows from ``retry.backoff.ms`` to ``retry.backoff.max.ms``. The timeout error
+    includes the last such error.
     """
 
     __slots__ = ("_backoff", "_max_retries", "_runnable", "deadline_ms", "timeout_ms")
@@ -44,15 +44,15 @@ class Operation:
 
     @property
     def remaining_ms(self) -> int:
-        """For the time limits that go into requests: a broker need not work longer than the client waits."""
+        """The remaining time, for timeouts in requests: a broker need not work longer than the client waits."""
         return max(self.deadline_ms - self._runnable.clock.hi_res_milliseconds(), 0)
 
     def now_ms(self) -> int:
-        """The date, in milliseconds."""
+        """The wall clock time in milliseconds."""
         return self._runnable.clock.milliseconds()
 
     async def exchange(self, where: NodeChoice, request: Request, allowed_versions: VersionRange | None = None) -> Any:
-        """One attempt: the answer, or an error that says why there is none."""
+        """Makes one attempt; returns the response or raises an error."""
         response = await self._runnable.send(where, request, self.deadline_ms, allowed_versions)
         return self._body(where, response)
 
@@ -63,8 +63,7 @@ class Operation:
         read: Callable[[Any], T],
         allowed_versions: VersionRange | None = None,
     ) -> T:
-        """The answer, as ``read`` makes it out of a response. Errors that ``read`` raises and that may pass are reason
-        to ask again."""
+        """Returns the result of ``read`` on a response. Transient errors that ``read`` raises are retried."""
         attempts = 0
         while True:
             try:
@@ -79,7 +78,7 @@ class Operation:
                 attempts += 1
 
     async def back_off(self, attempts: int, error: ApiError) -> None:
-        """A pause before the next attempt; `KafkaTimeoutError` if there is no time left for one."""
+        """Waits before the next attempt; raises `KafkaTimeoutError` if there is no time left for one."""
         if attempts >= self._max_retries:
             raise error
         pause_ms = self._backoff.backoff(attempts)

@@ -1,14 +1,14 @@
-"""Operations that take several steps, on one thread and without one of their own.
+"""Runs operations of several steps as coroutines, on the client's thread.
 
-To describe a group, somebody has to be asked who coordinates it, and then the coordinator; to list all groups, every
-broker at once. Written with callbacks, as Kafka's admin client has it, that comes in pieces. Here an operation is a
-coroutine, which reads from top to bottom, and the thread of the client takes it from one answer to the next:
+Describing a group takes a coordinator lookup and then a request to the coordinator; listing all groups takes requests
+to every broker at once. With callbacks, as in Kafka's admin client, that code is scattered. Here an operation is a
+coroutine, which reads from top to bottom, and the client's thread resumes it with each response:
 
     nodes = await operation.ask(ANY, MetadataRequest(), read_nodes)
     listings = await together(*(list_groups_of(node) for node in nodes))
 
-It is not asyncio: there is no loop but that of the network client, so operations work the same whether a thread or
-an event loop waits for their result.
+It is not asyncio: the only loop is that of the network client, so operations work the same whether a thread or an event
+loop waits for their result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Promise(Generic[T]):
-    """A value that is not there yet. Belongs to one thread, as all that waits for it does."""
+    """A value that is not known yet. It and its waiters belong to one thread."""
 
     __slots__ = ("_done", "_error", "_value", "_waiting")
 
@@ -35,7 +35,7 @@ class Promise(Generic[T]):
         return self._done
 
     def resolve(self, value: T) -> None:
-        """Whoever waits goes on, before this returns. The first outcome is the one that counts."""
+        """Sets the value and resumes the waiters before it returns. Only the first outcome counts."""
         if not self._done:
             self._done, self._value = True, value
             self._tell()
@@ -57,7 +57,7 @@ class Promise(Generic[T]):
             call()
 
     def result(self) -> T:
-        """The value, or the error, of one that is done."""
+        """Returns the value, or raises the error, of a resolved promise."""
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # set together with _done
@@ -69,7 +69,7 @@ class Promise(Generic[T]):
 
 
 class Task(Generic[T]):
-    """A coroutine on its way, from promise to promise."""
+    """A running coroutine, resumed from promise to promise."""
 
     __slots__ = ("_coroutine", "outcome")
 
@@ -78,7 +78,7 @@ class Task(Generic[T]):
         self.outcome: Promise[T] = Promise()
 
     def step(self) -> None:
-        """Runs it until it waits for something that is not there yet."""
+        """Runs the coroutine until it waits for an unresolved promise."""
         try:
             awaited = self._coroutine.send(None)
         except StopIteration as end:
@@ -90,7 +90,7 @@ class Task(Generic[T]):
 
 
 async def together(*coroutines: Coroutine[Promise[Any], None, T]) -> list[T]:
-    """The results of several, which wait at the same time. All have ended when this does, also if it fails."""
+    """Runs coroutines concurrently; returns their results. All have ended when this does, even if it fails."""
     tasks = [Task(coroutine) for coroutine in coroutines]
     for task in tasks:
         task.step()

@@ -1,1 +1,1 @@
-"""What a client tells the cluster about itself (KIP-714)."""
+"""Client telemetry (KIP-714)."""

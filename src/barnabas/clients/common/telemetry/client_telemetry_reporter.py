@@ -1,4 +1,4 @@
-"""Tells the cluster about a client, if it wants to know (KIP-714): the decisions, without the network."""
+"""Client telemetry (KIP-714): the state machine, without I/O."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from barnabas.records.compression import compress
 log = logging.getLogger(__name__)
 
 DEFAULT_PUSH_INTERVAL_MS: Final = 5 * 60 * 1000
-"""After an answer that did not come, or that says nothing about when to try again."""
+"""Used after a missing response, or one without an interval."""
 INITIAL_PUSH_JITTER: Final = (0.5, 1.5)
-"""The first push comes after so much of the interval: clients that were started together do not push together."""
+"""The first push comes after this fraction of the interval, so that clients started together do not push together."""
 
 State = ClientTelemetryState
 _SUBSCRIPTION_NEEDED: Final = State.SUBSCRIPTION_NEEDED
 _PUSH_NEEDED: Final = State.PUSH_NEEDED
 
 _AT_ONCE: Final = frozenset({Errors.UNKNOWN_SUBSCRIPTION_ID, Errors.UNSUPPORTED_COMPRESSION_TYPE})
-"""Things have changed: ask again."""
+"""Errors after which the subscription is requested again at once."""
 _NEXT_INTERVAL: Final = frozenset({Errors.TELEMETRY_TOO_LARGE, Errors.THROTTLING_QUOTA_EXCEEDED})
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTelemetrySubscription:
-    """What the broker wants of this client."""
+    """The metrics that the broker has subscribed to."""
 
     client_instance_id: Uuid
     subscription_id: int
@@ -63,44 +63,44 @@ class ClientTelemetrySubscription:
 
 
 class ClientTelemetryReporter:
-    """When to ask what is wanted, when to push, what to push, and what the answers mean.
+    """Decides when to request the subscription, when and what to push, and handles the responses.
 
-    It does no I/O. Whoever does asks `time_to_next_update`, sends what `create_request` returns, and brings back
-    `handle_response`, or `handle_failed_request` if none came: `TelemetrySender` is made for that. A producer, a
-    consumer and an admin client use it alike; they differ in their metrics and in the labels that they put on them.
+    It does no I/O. The caller (`TelemetrySender`) checks `time_to_next_update`, sends the result of `create_request`,
+    and calls `handle_response`, or `handle_failed_request` if there was none. Producer, consumer and admin client use
+    it alike; they differ in their metrics and labels.
 
     ==============================  ================================================================================
     the broker says                 the client
     ==============================  ================================================================================
     a subscription                  pushes after 0.5 to 1.5 intervals, then once an interval
-    a subscription to nothing       asks again after the interval
+    an empty subscription           asks again after the interval
     UNKNOWN_SUBSCRIPTION_ID         asks again at once
     UNSUPPORTED_COMPRESSION_TYPE    the same, and does not use that type again
     TELEMETRY_TOO_LARGE             asks again after the interval
     THROTTLING_QUOTA_EXCEEDED       the same
     nothing, the connection breaks  asks again after five minutes
-    it does not know the request    keeps silent from then on, and says nothing about it
-    any other error                 keeps silent from then on
+    it does not know the request    stops, without a log message
+    any other error                 stops
     ==============================  ================================================================================
 
-    The client's id, which the broker gives out with the first subscription, stays the same for its lifetime.
+    The client instance id, which the broker assigns with the first subscription, stays the same for the client's
+    lifetime.
 
-    When the client is closed, what it has counted since the last push goes out with a *terminating* push, which need
-    not wait for the interval.
+    When the client is closed, a *terminating* push sends the metrics since the last push, without waiting for the
+    interval.
     """
 
     def __init__(self, kind: str, metrics: Metrics, labels: Mapping[str, str], clock: Clock, random: Random) -> None:
-        """``kind`` is what the client calls itself in the log, such as ``producer``; labels that are empty do not
-        count."""
+        """``kind`` names the client in the log, such as ``producer``; empty labels are ignored."""
         self.kind = kind
         self._collector = MetricsCollector(metrics, clock)
         self._clock = clock
         self._random = random
         self._lock = threading.Lock()
-        """Guards the fields below. The I/O thread changes them, and whoever closes the client. In it, only the locks of
-        the registry and its sensors are taken."""
+        """Guards the fields below, which the I/O thread and the closing thread change. Only the locks of the registry
+        and its sensors are taken inside it."""
         self._changed = threading.Condition(self._lock)
-        """There is a subscription."""
+        """Notified of a subscription."""
         self._labels = {key: text for key, text in labels.items() if text}
         self._state = State.SUBSCRIPTION_NEEDED
         self._subscription: ClientTelemetrySubscription | None = None
@@ -124,24 +124,23 @@ class ClientTelemetryReporter:
 
     @property
     def has_last_push(self) -> bool:
-        """Whether the client has been closed and its last push has not gone out."""
+        """Whether the client is closed and its last push has not been sent."""
         return self._enabled and self._state is State.TERMINATING_PUSH_NEEDED
 
     def update_labels(self, labels: Mapping[str, str]) -> None:
-        """More about the client, such as the member id that its group has given it."""
+        """Adds labels, such as the member id in the group."""
         with self._lock:
             self._labels = {**self._labels, **labels}
 
-    # -- what to do
+    # -- decisions
 
     def time_to_next_update(self, request_timeout_ms: int, now: int) -> int:
-        """For how long there is nothing to send; 0 means that `create_request` has something. ``now`` is the time of
-        the steady clock."""
+        """Returns how long there is nothing to send; 0: call `create_request`. ``now`` is monotonic time."""
         with self._lock:
             if not self._enabled:
                 return FOREVER
             state = self._state
-            # Not with sets: the hash of a member is a call, and this is asked in every turn of the client's I/O.
+            # Not with sets: hashing an enum member is a call, and this runs in every I/O iteration.
             if state is not _SUBSCRIPTION_NEEDED and state is not _PUSH_NEEDED:
                 if state is State.TERMINATING_PUSH_IN_PROGRESS or state is State.TERMINATED:
                     return FOREVER
@@ -150,7 +149,7 @@ class ClientTelemetryReporter:
             return 0 if last_ms is None else max(last_ms + self._interval_ms - now, 0)
 
     def create_request(self) -> Request | None:
-        """What to send now, if anything."""
+        """Returns the request to send now, if any."""
         with self._lock:
             subscription = self._subscription
             if self._state is State.SUBSCRIPTION_NEEDED:
@@ -179,7 +178,7 @@ class ClientTelemetryReporter:
                 return accepted
         return CompressionType.NONE
 
-    # -- what came of it
+    # -- outcome
 
     def handle_response(self, response: Response) -> None:
         if isinstance(response, GetTelemetrySubscriptionsResponse):
@@ -245,7 +244,7 @@ class ClientTelemetryReporter:
             self._interval_ms = self._subscription.push_interval_ms
 
     def _handle_error(self, error: Errors) -> None:
-        """With the lock held."""
+        """Handles an error code. The lock must be held."""
         self._become(State.SUBSCRIPTION_NEEDED)
         if error in _AT_ONCE:
             self._wait(0)
@@ -256,9 +255,9 @@ class ClientTelemetryReporter:
             self._stop(f"the broker says {error.name}")
 
     def handle_failed_request(self, error: BarnabasError | None) -> None:
-        """There is no answer: the connection broke, or, with an error, the request could not be sent."""
+        """Handles a missing response: the connection broke, or, with an error, the request could not be sent."""
         with self._lock:
-            # It may have arrived. Counted once too little is better than twice.
+            # It may have arrived. Counting once too little is better than twice.
             self._collector.pushed()
             if self._state.is_terminating:
                 if self._state is not State.TERMINATED:
@@ -268,7 +267,7 @@ class ClientTelemetryReporter:
             if error is None or (isinstance(error, ApiError) and error.retriable):
                 self._wait(DEFAULT_PUSH_INTERVAL_MS)
             elif isinstance(error, UnsupportedVersionError):
-                # Most clusters have no receiver of metrics. That is no reason for a word about it.
+                # Most clusters have no metrics receiver, so this is no reason to warn.
                 log.debug("The cluster takes no metrics of clients")
                 self._disable()
             else:
@@ -291,10 +290,10 @@ class ClientTelemetryReporter:
             raise RuntimeError(f"telemetry that is {self._state.value} cannot become {state.value}")
         self._state = state
 
-    # -- the end
+    # -- close
 
     def initiate_close(self) -> None:
-        """The client is being closed: one more push, if there is a subscription to push for."""
+        """Starts closing: one more push, if there is a subscription."""
         with self._lock:
             if self._state.is_terminating:
                 return
@@ -305,16 +304,16 @@ class ClientTelemetryReporter:
                 self._become(State.TERMINATING_PUSH_NEEDED)
 
     def close(self) -> None:
-        """No more."""
+        """Stops telemetry."""
         with self._lock:
             if self._state is not State.TERMINATED:
                 self._become(State.TERMINATED)
             self._changed.notify_all()
 
-    # -- who is this
+    # -- identity
 
     def client_instance_id(self, timeout: float) -> Uuid:
-        """The id that the cluster has given to this client. Blocks until it has, for at most so many seconds."""
+        """Returns the client instance id. Blocks for at most ``timeout`` seconds until the cluster has assigned it."""
         if timeout < 0:
             raise ValueError("The timeout cannot be negative.")
         deadline_ms = self._clock.hi_res_milliseconds() + timeout * 1000
@@ -331,6 +330,6 @@ class ClientTelemetryReporter:
 
 
 def _compression_types(accepted: Sequence[int]) -> Sequence[CompressionType]:
-    """Those of which this client knows how."""
+    """Returns the types that this client supports."""
     known = {int(one) for one in CompressionType}
     return tuple(CompressionType(number) for number in accepted if number in known)

@@ -1,4 +1,4 @@
-"""How far a client has come with telling about itself."""
+"""The states of client telemetry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of a client as OTLP: what is pushed."""
+"""Encodes a client's metrics as OTLP."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 DOMAIN: Final = "org.apache.kafka"
 EXCLUDED_LABELS: Final = frozenset({"client_id"})
-"""The broker knows it, and adds it."""
+"""Added by the broker, which knows it."""
 
 _DELTA: Final = 1
 _CUMULATIVE: Final = 2
 
 
 def telemetry_name(name: MetricName) -> str:
-    """The name under which a metric is pushed.
+    """Returns the name under which a metric is pushed.
 
     >>> telemetry_name(MetricName("record-send-rate", "producer-metrics"))
     'org.apache.kafka.producer.record.send.rate'
@@ -37,16 +37,16 @@ def telemetry_name(name: MetricName) -> str:
 
 
 class MetricsCollector:
-    """Reads the registry of a client, and says it in OTLP.
+    """Reads a client's registry and encodes it as OTLP.
 
-    What only grows (`CumulativeSum`: the totals) is a *sum*; everything else, averages, rates, maxima, is a *gauge*. A
-    sum goes out as it is, *cumulative*, or, if the broker asks for *delta* temporality, as what has come since the last
-    push. "Since the last push" means the last that the broker has taken: one that it refused is made good by the next.
+    Values that only grow (`CumulativeSum`: the totals) are *sums*; all others, averages, rates, maxima, are *gauges*. A
+    sum is sent as it is, *cumulative*, or, if the broker asks for *delta* temporality, as the increase since the last
+    push that the broker accepted: the next push includes a rejected one.
 
-    A gauge that has no value, such as the average of nothing, is left out.
+    A gauge without a value, such as the average of nothing, is left out.
 
-    It is a reporter of the registry to know since when there is each metric, for the start of a sum. As long as nobody
-    subscribes, that is all it does, and the protobuf classes are not even loaded.
+    It is a reporter of the registry to learn the creation time of each metric, for the start of a sum. Without a
+    subscription it does nothing else, and the protobuf classes are not loaded.
     """
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
@@ -54,7 +54,7 @@ class MetricsCollector:
         self._clock = clock
         self._added_ms: dict[MetricName, int] = {}
         self._last: dict[MetricName, tuple[float, int]] = {}
-        """The value of a sum at the last push, and when that was. Belongs to the I/O thread, as does the next."""
+        """The value of a sum at the last push, and its time. Owned by the I/O thread, as is the next."""
         self._pushing: dict[MetricName, tuple[float, int]] = {}
         metrics.add_reporter(self)
 
@@ -78,7 +78,7 @@ class MetricsCollector:
     # -- a push
 
     def collect(self, selected: Callable[[str], bool], labels: Mapping[str, str], *, delta: bool) -> bytes:
-        """The metrics with the names that are wanted, in bytes of ``MetricsData``."""
+        """Returns the wanted metrics as bytes of ``MetricsData``."""
         protobuf = import_module("opentelemetry.proto.metrics.v1.metrics_pb2")
         data = protobuf.MetricsData()
         resource = data.resource_metrics.add()
@@ -121,16 +121,16 @@ class MetricsCollector:
         return value - last, since_ms
 
     def pushed(self) -> None:
-        """The broker has what was collected last, or may have it: the next delta starts from there."""
+        """Starts the next delta here: the broker has, or may have, the last push."""
         self._last.update(self._pushing)
         self._pushing = {}
 
     def refused(self) -> None:
-        """The broker has not taken what was collected last: it counts for the next push."""
+        """Includes the last push in the next one: the broker rejected it."""
         self._pushing = {}
 
     def reset(self) -> None:
-        """Deltas start over: the broker wants another temporality."""
+        """Restarts deltas: the broker wants another temporality."""
         self._last = {}
         self._pushing = {}
 
@@ -138,7 +138,7 @@ class MetricsCollector:
 def _number(metric: KafkaMetric) -> float | int | None:
     try:
         value: Any = metric.value()
-    except Exception:  # a gauge is anybody's function
+    except Exception:  # a gauge is user code
         log.debug("The metric %r cannot be read", metric, exc_info=True)
         return None
     if (

@@ -1,4 +1,4 @@
-"""Carries telemetry over a network client."""
+"""Sends telemetry over a network client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.network.telemetry_hook import TelemetryClient
 class TelemetrySender:
     """Sends the requests of a `ClientTelemetryReporter` whenever its network client polls.
 
-    Any broker takes them. It stays with one as long as that can be: the broker then has the client in its memory.
+    Any broker accepts them. It keeps using the same one, which caches the client's subscription.
     """
 
     def __init__(self, reporter: ClientTelemetryReporter) -> None:
@@ -20,7 +20,7 @@ class TelemetrySender:
         self._sticky: Node | None = None
 
     def maybe_update(self, client: TelemetryClient, now: int) -> int:
-        """Sends what is due; returns for how long there is nothing to do."""
+        """Sends the request that is due; returns how long there is nothing to do."""
         reporter = self._reporter
         timeout_ms = client.default_request_timeout_ms
         delay_ms = reporter.time_to_next_update(timeout_ms, now)
@@ -30,11 +30,11 @@ class TelemetrySender:
         if node is None or not client.ready(node, now):
             self._sticky = None
             if reporter.has_last_push:
-                reporter.close()  # nobody is there to take it, and closing does not wait for connections
+                reporter.close()  # no node is ready, and closing does not wait for connections
                 return FOREVER
             if node is None:
                 return max(client.reconnect_backoff_ms, 1)
-            # Forever, if a connection is in the making, or busy: the poll ends when something has come of it.
+            # Forever while a connection is being made or is busy: its next event ends the poll.
             return max(client.poll_delay_ms(node, now), 1)
         self._sticky = node
         body = reporter.create_request()

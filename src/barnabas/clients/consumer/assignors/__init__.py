@@ -1,4 +1,4 @@
-"""Assignors: how a classic group divides partitions among its members."""
+"""Assignors: they assign partitions to the members of a classic group."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ _SETTING: Final = "partition.assignment.strategy"
 
 
 def assignors_of(strategies: Iterable[object]) -> list[ConsumerPartitionAssignor]:
-    """The assignors that ``partition.assignment.strategy`` names: in short (``range``), as Kafka's Java class
-    (``org.apache.kafka.clients.consumer.RangeAssignor``), as a class or as an object of one's own."""
+    """Returns the assignors of ``partition.assignment.strategy``.
+
+    Each is a short name (``range``), a Java class name (``org.apache.kafka.clients.consumer.RangeAssignor``), a class,
+    or an object."""
     classes = {kind.__name__: kind for kind in _BUILT_IN.values()}
     made: list[ConsumerPartitionAssignor] = []
     for strategy in strategies:
@@ -64,7 +66,7 @@ def assignors_of(strategies: Iterable[object]) -> list[ConsumerPartitionAssignor
 
 
 def rebalance_protocol_of(assignors: Iterable[ConsumerPartitionAssignor]) -> RebalanceProtocol:
-    """The best protocol that all of them support: which of them will be chosen is not known before the group is."""
+    """Returns the best protocol that all of them support: the group chooses the assignor later."""
     common = set(RebalanceProtocol)
     names = []
     for assignor in assignors:

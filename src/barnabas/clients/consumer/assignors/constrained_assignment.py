@@ -1,4 +1,4 @@
-"""The sticky division where all members want the same topics."""
+"""The sticky assignment if all members subscribe to the same topics."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class ConstrainedAssignmentBuilder:
-    """Everybody may have anything, so the balance is known beforehand, and it takes one pass.
+    """Assigns in one pass: any member may have any partition, so the quotas are known beforehand.
 
-    With 7 partitions and 3 members, everybody gets 2 (the minimum quota) and one member gets 3 (the maximum quota).
-    First, members keep what they own, up to a quota; the rest they give up. Then what nobody has goes to members below
-    the minimum, one each in turn, and at last to members at the minimum, until as many are above it as have to be.
+    With 7 partitions and 3 members, each gets 2 (the minimum quota) and one member gets 3 (the maximum quota). First,
+    members keep their partitions up to a quota and give up the rest. Then unassigned partitions go to members below the
+    minimum, one each in turn, and finally to members at the minimum, until enough of them are above it.
 
-    ``transferring`` collects partitions that go to one member although another may still have them: a cooperative
-    group has to wait with those.
+    ``transferring`` collects partitions that move to another member while the old one may still have them: a
+    cooperative group must delay those.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ConstrainedAssignmentBuilder:
         self._over_min = 0
         self._below_min: list[str] = []
         self._at_min: list[str] = []
-        """Members that may still get one more."""
+        """Members that may get one more."""
         self._given_up: dict[TopicPartition, str] = {}
         self._assignment: dict[str, list[TopicPartition]] = {member: [] for member in owned}
         self.transferring: dict[TopicPartition, str] = {}
@@ -80,7 +80,7 @@ class ConstrainedAssignmentBuilder:
             self._given_up.update(dict.fromkeys(owned[keep:], member))
 
     def _deal_nearby(self, unassigned: list[TopicPartition]) -> list[TopicPartition]:
-        """Deals partitions to members in their racks; returns those for which that is not possible."""
+        """Assigns partitions to members in their racks; returns those for which that is not possible."""
         rest = []
         turn = 0
         for partition in unassigned:

@@ -1,4 +1,4 @@
-"""The sticky division where members want different topics."""
+"""The sticky assignment if members subscribe to different topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class _BySize:
-    """Members in the order of how much they have. To change what a member has, take it out first."""
+    """Members ordered by their number of partitions. Remove a member before changing its partitions."""
 
     def __init__(self, assignment: Mapping[str, list[TopicPartition]]) -> None:
         self._assignment = assignment
@@ -37,12 +37,12 @@ class _BySize:
 
 
 class GeneralAssignmentBuilder:
-    """What a fair share is depends on who may have what, so it is found step by step.
+    """Balances step by step, because a fair share depends on the subscriptions.
 
-    Members keep what they own and still want. What nobody has goes, the least wanted topics first, to whoever wants it
-    and has least. Then partitions are moved from members with more to members with less, as long as that narrows a gap
-    of two or more; new ones are tried first, and if all the moving did not make the whole more even, none of it is
-    done.
+    Members keep the partitions that they own and still subscribe to. Unassigned partitions go, those with the fewest
+    subscribers first, to the subscriber with the fewest partitions. Then partitions move from members with more to
+    members with fewer, as long as that narrows a gap of two or more. New partitions are tried first, and if the moves
+    did not improve the overall balance, they are all undone.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class GeneralAssignmentBuilder:
         self._assignment = owned
         self._subscriptions = subscriptions
         self._previous = previous
-        """Who had a partition in an earlier generation; it is given preference."""
+        """The owner of a partition in an earlier generation, which is preferred."""
         self._wanted = {
             member: [topic for topic in one.topics if topic in topics] for member, one in sorted(subscriptions.items())
         }
@@ -104,7 +104,7 @@ class GeneralAssignmentBuilder:
         for partition in to_assign:
             self._assign(partition, nearby=False)
 
-        # Only what more than one member wants can move, and only members that are concerned take part.
+        # Only partitions with several subscribers can move, and only the members concerned take part.
         movable = [partition for partition in self._all if len(self._wanted_by[partition.topic]) >= 2]
         new = [partition for partition in unassigned if len(self._wanted_by[partition.topic]) >= 2]
         fixed: dict[str, list[TopicPartition]] = {}
@@ -145,7 +145,7 @@ class GeneralAssignmentBuilder:
         return any(len(self._wanted_by[partition.topic]) >= 2 for partition in partitions)
 
     def _is_balanced(self) -> bool:
-        """Whether nobody could get a partition from somebody who has at least two more."""
+        """Whether no member could take a partition from one that has at least two more."""
         if self._by_size.smallest >= self._by_size.largest - 1:
             return True
         for member in self._by_size.members():
@@ -162,7 +162,7 @@ class GeneralAssignmentBuilder:
         return True
 
     def _move(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Moves partitions until it is balanced, or nothing more can be done. Whether anything was."""
+        """Moves partitions until it is balanced or no move is left; returns whether any was moved."""
         performed = False
         modified = True
         while modified:
@@ -209,7 +209,7 @@ class GeneralAssignmentBuilder:
 
 
 def _unevenness(assignment: Mapping[str, list[TopicPartition]]) -> int:
-    """The sum of the differences between all pairs of members."""
+    """Returns the sum of the differences between all pairs of members."""
     sizes = sorted(map(len, assignment.values()))
     return sum(size * (2 * at - len(sizes) + 1) for at, size in enumerate(sizes))
 
@@ -217,7 +217,7 @@ def _unevenness(assignment: Mapping[str, list[TopicPartition]]) -> int:
 def previous_owners(
     claims: Mapping[str, tuple[Iterable[TopicPartition], int | None]], max_generation: int
 ) -> dict[TopicPartition, str]:
-    """Who had what in a generation before the latest one that a member tells of."""
+    """Returns the owners in a generation before the latest one that a member reports."""
     found: dict[TopicPartition, tuple[int, str]] = {}
     for member, (partitions, told) in claims.items():
         generation = DEFAULT_GENERATION if told is None else told

@@ -1,12 +1,12 @@
-"""How a classic group divides partitions among its members: what an assignor is given, and what it answers.
+"""The assignor interface of classic groups.
 
-In a classic group the broker does not know what is divided. Every member says in JoinGroup what it subscribes to; one
-of them, the leader, gets to see all subscriptions, asks its *assignor* for a division, and hands that out through the
-broker. All members have to agree on the assignor: each sends a list, and the broker picks one that everybody has. (In
-KIP-848 groups the broker divides, and none of this is used.)
+In a classic group the broker does not know what is assigned. Every member sends its subscription in JoinGroup; one of
+them, the leader, receives all subscriptions, calls its *assignor*, and distributes the assignment through the broker.
+All members must agree on the assignor: each sends a list, and the broker picks one that everybody has. (In KIP-848
+groups the broker assigns, and none of this is used.)
 
-An assignor of your own is a subclass of `ConsumerPartitionAssignor`, and goes into ``partition.assignment.strategy`` as
-a class or an object.
+A custom assignor is a subclass of `ConsumerPartitionAssignor`, and goes into ``partition.assignment.strategy`` as a
+class or an object.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ DEFAULT_GENERATION = -1
 
 
 class RebalanceProtocol(IntEnum):
-    """What members do with their partitions when the group rebalances; the higher, the better.
+    """What members do with their partitions in a rebalance; the higher, the better.
 
-    EAGER: a member gives up everything before it joins again, so whatever the leader decides is safe, and nobody reads
-    anything meanwhile. COOPERATIVE (KIP-429): a member keeps what it has, and reads on. The leader must not give a
-    partition away that somebody still has: it takes it away in one rebalance, and gives it to another in the next.
+    EAGER: a member gives up everything before it joins again, so any assignment is safe, and nobody reads meanwhile.
+    COOPERATIVE (KIP-429): a member keeps its partitions, and reads on. The leader must not assign a partition that
+    another member still has: it revokes it in one rebalance, and assigns it in the next.
     """
 
     EAGER = 0
@@ -40,47 +40,47 @@ class RebalanceProtocol(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member tells the leader."""
+    """A member's subscription, as the leader sees it."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
     owned_partitions: tuple[TopicPartition, ...] = ()
     generation_id: int | None = None
-    """The generation in which it got the partitions that it owns; unknown of members before version 2 (KIP-792)."""
+    """The generation in which it got its owned partitions; unknown for members before version 2 (KIP-792)."""
     rack_id: str | None = None
     group_instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the leader tells a member."""
+    """A member's assignment by the leader."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes | None = None
 
 
 class ConsumerPartitionAssignor(ABC):
-    """Divides partitions. It runs on the background thread of whatever consumer leads the group."""
+    """Assigns partitions. It runs on the background thread of the consumer that leads the group."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """By which the members of a group agree on it: the same name has to mean the same in all of them."""
+        """The name by which members agree on the assignor: it must mean the same in all of them."""
 
     @property
     def supported_protocols(self) -> Sequence[RebalanceProtocol]:
         return (RebalanceProtocol.EAGER,)
 
     def subscription_user_data(self, topics: frozenset[str]) -> bytes | None:  # noqa: ARG002 - for subclasses
-        """Anything that this member's assignor wants to tell the leader's."""
+        """Returns custom data of this member's assignor for the leader's."""
         return None
 
     @abstractmethod
     def assign(self, cluster: MetadataSnapshot, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
-        """The division, by member id. Members without an entry get nothing."""
+        """Returns the assignment by member id. Members without an entry get nothing."""
 
     def on_assignment(self, assignment: Assignment, metadata: ConsumerGroupMetadata) -> None:  # noqa: B027 - optional
-        """This member, leader or not, has got its part."""
+        """Called when this member, leader or not, has received its assignment."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -88,7 +88,7 @@ class ConsumerPartitionAssignor(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitions:
-    """A topic as an assignor sees it: the racks in which each partition has replicas, by its number."""
+    """A topic for assignors: the replica racks of each partition, by its number."""
 
     topic: str
     racks: tuple[frozenset[str], ...]
@@ -101,8 +101,8 @@ class TopicPartitions:
 
 
 def in_order(subscriptions: Mapping[str, Subscription]) -> list[str]:
-    """The members in the order in which they are served: static ones first, by the name that stays the same when they
-    restart, so that they get the same again."""
+    """Returns the members in assignment order: static ones first, by instance id, so that they get the same partitions
+    after a restart."""
 
     def key(member: str) -> tuple[bool, str]:
         instance = subscriptions[member].group_instance_id
@@ -112,13 +112,13 @@ def in_order(subscriptions: Mapping[str, Subscription]) -> list[str]:
 
 
 class AbstractPartitionAssignor(ConsumerPartitionAssignor):
-    """An assignor that needs to know of the cluster only how many partitions there are, and in which racks."""
+    """An assignor that needs only the number of partitions, and their racks."""
 
     @abstractmethod
     def assign_partitions(
         self, topics: Mapping[str, TopicPartitions], subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """The partitions of each member. Topics that do not exist are not among ``topics``."""
+        """Returns the partitions of each member. ``topics`` has only existing topics."""
 
     def assign(self, cluster: MetadataSnapshot, subscriptions: Mapping[str, Subscription]) -> Mapping[str, Assignment]:
         subscribed = sorted({topic for subscription in subscriptions.values() for topic in subscription.topics})
@@ -142,8 +142,7 @@ class AbstractPartitionAssignor(ConsumerPartitionAssignor):
 def use_rack_aware_assignment(
     consumer_racks: set[str], partition_racks: set[str], racks_per_partition: Sequence[frozenset[str]]
 ) -> bool:
-    """Whether it makes a difference who gets which partition: not if no consumer is in a rack that has a replica, and
-    not if every partition is in every rack."""
+    """Whether racks matter: not if no consumer is in a rack with a replica, or if every partition is in every rack."""
     if not consumer_racks or consumer_racks.isdisjoint(partition_racks):
         return False
     return not all(racks == partition_racks for racks in racks_per_partition)

@@ -1,4 +1,4 @@
-"""Who gave what to whom while a sticky division was balanced."""
+"""Tracks the moves of partitions while a sticky assignment is balanced."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PartitionMovements:
         self._by_topic.setdefault(partition.topic, {}).setdefault(pair, set()).add(partition)
 
     def actual_partition(self, partition: TopicPartition, source: str, target: str) -> TopicPartition:
-        """The partition to move in place of this one."""
+        """Returns the partition to move in place of this one."""
         before = self._by_partition.get(partition)
         if before is not None:
             source = before.source

@@ -1,4 +1,4 @@
-"""Which members are near which partitions."""
+"""Matches members and partitions by rack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class RackInfo:
-    """The racks of members and partitions; empty where looking at racks would make no difference."""
+    """The racks of members and partitions; empty where racks make no difference."""
 
     def __init__(self, topics: Iterable[TopicPartitions], subscriptions: Mapping[str, Subscription]) -> None:
         members_by_rack: dict[str, int] = {}
@@ -38,13 +38,13 @@ class RackInfo:
         return rack is not None and rack not in self.partition_racks.get(partition, frozenset())
 
     def hardest_first(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Those with the fewest members nearby come first: the others can wait for a match."""
+        """Sorts partitions by the number of members nearby, the fewest first: the others can wait for a match."""
         if not self._members_nearby:
             return partitions
         return sorted(partitions, key=lambda partition: self._members_nearby.get(partition, 0))
 
     def next_nearby(self, partition: TopicPartition, members: Sequence[str], first: int) -> int:
-        """The index of the first member from there on, and around, that is near the partition; -1: nobody is."""
+        """Returns the index of the first member near the partition, from ``first`` on and around; -1: none."""
         racks = self.partition_racks.get(partition)
         if racks:
             for step in range(len(members)):

@@ -1,4 +1,4 @@
-"""The range assignor: each topic by itself, in consecutive runs."""
+"""The range assignor: assigns each topic separately, in consecutive ranges."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class RangeAssignor(AbstractPartitionAssignor):
-    """Lays the partitions of a topic out in order, the members that want it in order, and cuts.
+    """Splits the ordered partitions of a topic into one range per member, in member order.
 
     With members A and B and topics of three partitions each, A gets 0 and 1 of every topic, and B gets 2. That is not
-    balanced over many topics, and it is meant so: topics with the same keys and the same number of partitions are
-    *co-partitioned*, so that who reads partition 1 of the orders also reads partition 1 of the payments.
+    balanced over many topics, by design: topics with the same keys and the same number of partitions are
+    *co-partitioned*, so that the member that reads partition 1 of the orders also reads partition 1 of the payments.
 
-    **Racks** (KIP-881). If members say where they are, partitions first go to members in a rack that has a replica, as
-    far as the same number for everybody allows; topics that are co-partitioned stay so. What is left is then divided as
-    ever.
+    **Racks** (KIP-881). If members have racks, partitions first go to members in a rack with a replica, as far as equal
+    numbers allow; co-partitioned topics stay so. The rest is then assigned as usual.
     """
 
     @property
@@ -47,13 +46,13 @@ class RangeAssignor(AbstractPartitionAssignor):
 
 
 class _TopicState:
-    """One topic while it is divided."""
+    """One topic during assignment."""
 
     def __init__(self, partitions: TopicPartitions, subscriptions: Mapping[str, Subscription]) -> None:
         self.topic = partitions.topic
         wanting = {member: one for member, one in subscriptions.items() if self.topic in one.topics}
         self.members = {member: wanting[member].rack_id or None for member in in_order(wanting)}
-        """In their order, with their racks."""
+        """The members in order, with their racks."""
         self.partition_racks = partitions.racks
         self.unassigned = dict.fromkeys(partitions)
         self._counts = dict.fromkeys(self.members, 0)
@@ -96,7 +95,7 @@ class _TopicState:
 def _assign_with_rack_matching(states: Iterable[_TopicState], to: dict[str, list[TopicPartition]]) -> None:
     alike: dict[tuple[tuple[tuple[str, str | None], ...], int], list[_TopicState]] = {}
     for state in states:
-        # A topic whose members do not say where they are counts as one without partitions here.
+        # A topic whose members have no racks counts as one without partitions here.
         count = len(state.partition_racks) if state.knows_racks else 0
         alike.setdefault((tuple(state.members.items()), count), []).append(state)
     for (members, count), group in alike.items():
@@ -109,7 +108,7 @@ def _assign_with_rack_matching(states: Iterable[_TopicState], to: dict[str, list
 def _assign_co_partitioned(
     members: list[str], count: int, states: list[_TopicState], to: dict[str, list[TopicPartition]]
 ) -> None:
-    """The same number of every topic to the same member, as far as that member is near all of them."""
+    """Assigns the same partition number of every topic to one member, if it is near all of them."""
     remaining = list(members)
     for number in range(count):
         for member in remaining:

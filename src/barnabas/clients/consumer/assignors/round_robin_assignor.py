@@ -1,4 +1,4 @@
-"""The round-robin assignor: all partitions of all topics, dealt out like cards."""
+"""The round-robin assignor: deals the partitions of all topics to members in turn."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class RoundRobinAssignor(AbstractPartitionAssignor):
-    """Deals partitions out in the order of topics and numbers; a member that does not want a topic is passed over.
+    """Deals partitions in the order of topics and numbers; skips members that do not subscribe to the topic.
 
-    If all want the same, nobody has more than one partition more than another. If not, it can be lopsided: passing over
-    a member costs it its turn.
+    With equal subscriptions, members differ by at most one partition. Otherwise it can be uneven: a skipped member
+    loses its turn.
     """
 
     @property

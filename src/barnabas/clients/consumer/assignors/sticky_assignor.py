@@ -1,4 +1,4 @@
-"""The sticky assignors: as even as can be, and as much as can be stays where it is."""
+"""The sticky assignors: balanced, with as few moves as possible."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _INT16 = struct.Struct(">h")
 
 
 class MemberData(NamedTuple):
-    """What a member had before, and in which generation it got it; None if it does not tell."""
+    """A member's previous partitions and their generation; None if it does not report them."""
 
     partitions: Sequence[TopicPartition]
     generation: int | None
 
 
 class AbstractStickyAssignor(AbstractPartitionAssignor):
-    """Balance comes first: no two members differ by more than one, as far as subscriptions allow. Then stickiness:
-    among all such divisions, one that moves little.
+    """Balances first: members differ by at most one partition, as far as subscriptions allow. Among such assignments,
+    it chooses one with few moves.
 
-    Members say what they have. A claim of an older generation does not count against a newer one; two claims of the
-    same partition in the same generation cancel each other, because one of them is wrong and nobody knows which.
+    Members report their partitions. A newer generation's claim overrides an older one; two claims of the same partition
+    in the same generation cancel each other, because it is unknown which one is wrong.
     """
 
     @abstractmethod
@@ -55,7 +55,7 @@ class AbstractStickyAssignor(AbstractPartitionAssignor):
     def _divide(
         self, topics: Mapping[str, TopicPartitions], subscriptions: Mapping[str, Subscription]
     ) -> tuple[dict[str, list[TopicPartition]], dict[TopicPartition, str] | None]:
-        """The division, and the partitions that change hands, if those are known."""
+        """Returns the assignment, and the partitions that change owners, if known."""
         if not subscriptions:
             return {}, {}
         claims = {member: self.member_data(one) for member, one in sorted(subscriptions.items())}
@@ -76,7 +76,7 @@ def _generation(claim: MemberData) -> int:
 def _resolve(
     claims: Mapping[str, MemberData], topics: Mapping[str, TopicPartitions]
 ) -> tuple[dict[str, list[TopicPartition]], set[TopicPartition]]:
-    """What each member may go on to call its own, and what two members claimed with equal right."""
+    """Returns each member's valid claims, and the partitions that two members claimed equally."""
     owned: dict[str, list[TopicPartition]] = {member: [] for member in claims}
     owners: dict[TopicPartition, str] = {}
     doubly_claimed: set[TopicPartition] = set()
@@ -114,8 +114,8 @@ def _resolve(
 
 
 class StickyAssignor(AbstractStickyAssignor):
-    """Sticky, in an eager group: members give everything up before they join, so what they had goes along as the
-    assignor's own data."""
+    """The sticky assignor of eager groups. Members give up everything before they join, so their previous partitions
+    are sent as the assignor's own data."""
 
     def __init__(self) -> None:
         self._partitions: tuple[TopicPartition, ...] | None = None
@@ -139,10 +139,10 @@ class StickyAssignor(AbstractStickyAssignor):
 
 
 class CooperativeStickyAssignor(AbstractStickyAssignor):
-    """Sticky, in a cooperative group: members keep what they have while they join, and say so.
+    """The sticky assignor of cooperative groups: members keep and report their partitions while they join.
 
-    A partition that is to change hands is left out at first. Its owner sees that, gives it up, and joins again; in that
-    second rebalance nobody claims it any more, and it goes to its new owner (KIP-429).
+    A partition that changes owners is left out at first. Its owner sees that, gives it up, and joins again; in that
+    second rebalance nobody claims it, and it goes to its new owner (KIP-429).
     """
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ class CooperativeStickyAssignor(AbstractStickyAssignor):
 def _transferring(
     assignment: Mapping[str, Sequence[TopicPartition]], subscriptions: Mapping[str, Subscription]
 ) -> dict[TopicPartition, str]:
-    """Partitions that one member gets while another one still has them."""
+    """Returns the partitions that one member gets while another one still has them."""
     added: dict[TopicPartition, str] = {}
     revoked: set[TopicPartition] = set()
     for member, assigned in assignment.items():
@@ -194,7 +194,7 @@ def _transferring(
 
 
 def encode_member_data(partitions: Sequence[TopicPartition], generation: int) -> bytes:
-    """An array of topics with arrays of numbers, and the generation: the format of all clients with this assignor."""
+    """Encodes topics with partition numbers, and the generation: the format of all clients with this assignor."""
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)
@@ -207,7 +207,7 @@ def encode_member_data(partitions: Sequence[TopicPartition], generation: int) ->
 
 
 def decode_member_data(data: bytes) -> MemberData:
-    """Reads that; without a generation if an old client wrote it. Data that makes no sense is no data."""
+    """Decodes member data; old clients send no generation. Invalid data counts as none."""
     partitions: list[TopicPartition] = []
     at = 0
 

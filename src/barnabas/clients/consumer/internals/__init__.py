@@ -1,1 +1,1 @@
-"""The inside of the consumer, under Kafka's class names."""
+"""The internals of the consumer, under Kafka's class names."""

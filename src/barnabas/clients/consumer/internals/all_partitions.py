@@ -43,9 +43,7 @@ class AllPartitionsManager(PatientRequestManager):
     def _assign(self, topics: frozenset[str], snapshot: MetadataSnapshot) -> None:
         before = self._subscriptions.assignment.in_fetch_order()
         wanted = [partition for partition in before if partition.topic in topics]
-        known = set(
-            wanted
-        )  # they stay while metadata lacks them: a topic with an error for a moment keeps its position
+        known = set(wanted)  # kept while metadata lacks them: a topic with a brief error keeps its position
         for topic in sorted(topics):
             for info in snapshot.partitions_for(topic):
                 partition = TopicPartition(topic, info.partition)

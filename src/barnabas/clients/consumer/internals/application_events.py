@@ -1,4 +1,4 @@
-"""From the application to the background thread: what it wants to have done there."""
+"""Passes work from the application to the background thread."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 class ApplicationEvent:
     """A piece of work for the background thread, and the future of its outcome.
 
-    The work may itself return a future, of something that takes more than a moment; then the event is done when that
-    is.
+    Work that returns a future completes the event when that future is done.
     """
 
     __slots__ = ("future", "queued_ms", "what", "work")
@@ -52,11 +51,11 @@ class ApplicationEvent:
 
 
 class ApplicationEventQueue:
-    """Filled by any thread, emptied by the background one."""
+    """A queue that any thread fills and the background thread empties."""
 
     def __init__(self, wake: Callable[[], None], clock: Clock = SYSTEM_CLOCK) -> None:
         self._lock = threading.Lock()
-        """Guards both fields below. Nothing else is locked inside it."""
+        """Guards both fields below. No other lock is taken inside it."""
         self._events: deque[ApplicationEvent] = deque()
         self._closed_by: Exception | None = None
         self._wake = wake
@@ -64,10 +63,10 @@ class ApplicationEventQueue:
         self.waited = Durations()
         self.processed = Durations()
         self.expired = 0
-        """Calls that the application has not waited for any longer; counted by its thread."""
+        """Calls whose wait timed out; counted by the application thread."""
 
     def submit(self, what: str, work: Callable[[int], Any]) -> Future[Any]:
-        """Has something done on the background thread."""
+        """Runs a function on the background thread."""
         event = ApplicationEvent(what, work)
         event.queued_ms = self._now_ms()
         with self._lock:
@@ -92,7 +91,7 @@ class ApplicationEventQueue:
         self.processed.add(self._now_ms() - now)
 
     def close(self, error: Exception) -> None:
-        """Nobody is there to do anything any more."""
+        """Rejects all events, because the background thread has ended."""
         with self._lock:
             self._closed_by = error
             left = list(self._events)

@@ -21,8 +21,8 @@ class Assignment:
     The order matters: fetch requests name partitions in this order, and a broker fills its response in this order. A
     partition that has just returned records moves to the end, so that every partition gets its turn.
 
-    A partition that stays assigned keeps its state. The state of a partition that goes is dropped, and with it the
-    records that the application has not taken yet.
+    A partition that stays assigned keeps its state. The state of a revoked partition is dropped, with its records that
+    the application has not taken yet.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Assignment:
     def __len__(self) -> int:
         return len(self.states)
 
-    # -- partitions that must not be fetched for now
+    # -- suspended partitions
 
     def pause(self, partition: TopicPartition) -> None:
         with self.lock:

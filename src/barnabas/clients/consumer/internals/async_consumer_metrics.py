@@ -1,4 +1,4 @@
-"""The metrics of what goes on between the two threads of a consumer (KIP-1068)."""
+"""Metrics of the queues between the consumer's threads (KIP-1068)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from barnabas.clients.consumer.internals.network_client_delegate import NetworkClientDelegate
 
 TICK_MS: Final = 1_000
-"""How often averages and maxima catch up with what was counted."""
+"""How often averages and maxima are updated."""
 
 
 class AsyncConsumerMetrics:
-    """Shows how long things wait for the other thread, and how many are waiting, under Kafka's names.
+    """Measures the waiting times and lengths of the consumer's queues, under Kafka's names.
 
-    The application hands its wishes to the background thread in one queue, and hears of errors and callbacks in
-    another; requests wait in a third until their node is ready. A long time in the first means that the background
-    thread does not get to run, one in the second that the application does not poll, one in the third that connections
-    are slow or brokers busy.
+    The application sends events to the background thread in one queue, and receives errors and callbacks in another;
+    requests wait in a third until their node is ready. A long time in the first means that the background thread does
+    not get to run, in the second that the application does not poll, in the third that connections are slow or brokers
+    busy.
 
-    The queues add up their times by themselves. Averages and maxima are made of that when they are read, and once a
-    second, by `turned`, so that their windows are right.
+    The queues sum up their times. Averages and maxima are computed when they are read, and once a second by `turned`,
+    so that their windows are right.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class AsyncConsumerMetrics:
         self._shown.append((durations, average, longest))
 
     def turned(self, now: int) -> None:
-        """The background thread begins a turn."""
+        """Called when the background thread begins an iteration."""
         if self._last_turn_ms is not None:
             self._between_turns.add(now - self._last_turn_ms)
         self._last_turn_ms = now

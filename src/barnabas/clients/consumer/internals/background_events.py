@@ -1,4 +1,4 @@
-"""From the background thread to the application: errors to raise, and callbacks to run on its thread."""
+"""Passes errors and callbacks from the background thread to the application's thread."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 
 
 class BackgroundEvent:
-    """Something that the application thread has to hear of, in poll() or while it waits in another call."""
+    """An event that the application thread handles in poll(), or while it waits in another call."""
 
     __slots__ = ("queued_ms",)
 
     queued_ms: int
-    """Since when it waits for that."""
+    """Since when it is queued."""
 
 
 class ErrorEvent(BackgroundEvent):
@@ -45,19 +45,19 @@ class CallbackEvent(BackgroundEvent):
 
 
 class BackgroundEventQueue:
-    """Filled by the background thread, emptied by the application's.
+    """A queue that the background thread fills and the application's thread empties.
 
-    An application that waits for data must hear of an event at once, or a rebalance would wait for the end of its
-    poll: so each `put` also ends such a wait.
+    An application that waits for data must handle an event at once, or a rebalance would wait for the end of its poll:
+    so each `put` also ends such a wait.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._now_ms = clock.hi_res_milliseconds
         self.waited = Durations()
         self.processed = Durations()
-        """Both are added to by the application's thread."""
+        """The application's thread adds to both."""
         self._lock = threading.Lock()
-        """Guards `_events`. Nothing else is locked inside it."""
+        """Guards `_events`. No other lock is taken inside it."""
         self._events: deque[Any] = deque()
         self.on_put: Callable[[], None] = lambda: None
         """Wakes the application; set by the consumer."""
@@ -69,12 +69,12 @@ class BackgroundEventQueue:
         self.on_put()
 
     def put_quietly(self, event: BackgroundEvent) -> None:
-        """Puts an event back that was drained too early. Nobody is woken."""
+        """Puts an event back that was drained too early, without a wake-up."""
         with self._lock:
             self._events.append(event)
 
     def drain(self) -> list[Any]:
-        """All events, oldest first."""
+        """Returns all events, oldest first."""
         if not self._events:
             return []
         with self._lock:
@@ -86,7 +86,7 @@ class BackgroundEventQueue:
         return events
 
     def take(self) -> Any | None:
-        """The oldest event; None if there is none."""
+        """Removes and returns the oldest event; None if there is none."""
         with self._lock:
             return self._events.popleft() if self._events else None
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def new_future() -> Future[T]:
-    """One that cannot be cancelled: who waits for it may stop waiting, but what was begun goes on to its end."""
+    """Returns a future that cannot be cancelled: a caller may stop waiting, but the operation goes on."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
     return future

@@ -1,4 +1,4 @@
-"""The heartbeat of a member of a classic group."""
+"""Heartbeats of a member of a classic group."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _OUT = frozenset({Errors.ILLEGAL_GENERATION, Errors.UNKNOWN_MEMBER_ID, Errors.FE
 
 
 class ClassicHeartbeat:
-    """Sent every ``heartbeat.interval.ms`` while this member is in the group; the error in the answer is the news.
+    """Sends a heartbeat every ``heartbeat.interval.ms`` while in the group; the response's error code reports changes.
 
-    If no answer comes for ``session.timeout.ms``, the coordinator has given this member up, or is gone itself: another
-    one is looked for.
+    Without a response for ``session.timeout.ms``, the coordinator has removed this member, or is down itself: it is
+    looked up again.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class ClassicHeartbeat:
         self._timer = Timer(config.heartbeat_interval_ms, now)
         self._session = Timer(config.session_timeout_ms, now)
         self._sent_in: Generation | None = None
-        """The generation of the request that is under way."""
+        """The generation of the request in flight."""
 
     @property
     def is_active(self) -> bool:
         return self._member.state in _ACTIVE
 
     def reset(self, now: int) -> None:
-        """This member has just joined, which is as good as a heartbeat."""
+        """Restarts the timers: a join counts as a heartbeat."""
         self._timer.reset(now)
         self._session.reset(now)
         self._state.reset()
@@ -100,7 +100,7 @@ class ClassicHeartbeat:
         if body is not None:
             self._metrics.heartbeat_answered(response.latency_ms)
         if self._sent_in is not sent:
-            return  # of a membership that is over
+            return  # belongs to a former membership
         self._sent_in = None
         now = response.received_ms
         if body is None:

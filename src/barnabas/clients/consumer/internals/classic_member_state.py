@@ -1,4 +1,4 @@
-"""How far a member of a classic group has come: two tables of states."""
+"""The states of a member of a classic group, and its steps to rejoin."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Final, NamedTuple
 
 
 class ClassicMemberState(Enum):
-    """What the coordinator thinks this member is doing."""
+    """The member's state as the coordinator sees it."""
 
     UNJOINED = auto()
     """It is in no group."""
     PREPARING_REBALANCE = auto()
-    """It has sent JoinGroup, and waits with the others."""
+    """It has sent JoinGroup, and waits for the other members."""
     COMPLETING_REBALANCE = auto()
-    """It has joined, and waits for its part; heartbeats have begun."""
+    """It has joined, and waits for its assignment; heartbeats have begun."""
     STABLE = auto()
-    """It has its part."""
+    """It has its assignment."""
 
 
 _S = ClassicMemberState
 SOURCES: Final[dict[ClassicMemberState, frozenset[ClassicMemberState]]] = {
-    # Thrown out, or left: that can happen at any time.
+    # A member can be removed, or leave, at any time.
     _S.UNJOINED: frozenset(ClassicMemberState),
     _S.PREPARING_REBALANCE: frozenset({_S.UNJOINED, _S.PREPARING_REBALANCE, _S.COMPLETING_REBALANCE, _S.STABLE}),
     _S.COMPLETING_REBALANCE: frozenset({_S.PREPARING_REBALANCE}),
@@ -31,20 +31,20 @@ SOURCES: Final[dict[ClassicMemberState, frozenset[ClassicMemberState]]] = {
 
 
 class RejoinStep(Enum):
-    """What this member is doing about it, from one poll of the application to the next."""
+    """The member's step in a rebalance, which advances when the application polls."""
 
     IDLE = auto()
-    """Nothing; a rebalance begins when the application polls and there is a reason."""
+    """No rebalance; one begins when the application polls and there is a reason."""
     PREPARING = auto()
-    """Offsets are being committed, and the listener is told what is taken away."""
+    """Offsets are being committed, and the listener is called for revoked partitions."""
     READY_TO_JOIN = auto()
-    """JoinGroup goes out as soon as there is a coordinator, and fresh metadata if topics go by a pattern."""
+    """JoinGroup is sent as soon as there is a coordinator, and fresh metadata if there is a pattern."""
     JOINING = auto()
     READY_TO_SYNC = auto()
-    """SyncGroup goes out; if this member leads the group, as soon as it knows all the topics that others want."""
+    """SyncGroup is sent; by the leader, as soon as it has the metadata of all members' topics."""
     SYNCING = auto()
     COMPLETING = auto()
-    """The listener is told what is new."""
+    """The listener is called for new partitions."""
 
 
 _R = RejoinStep
@@ -61,7 +61,7 @@ STEP_SOURCES: Final[dict[RejoinStep, frozenset[RejoinStep]]] = {
 
 
 class Generation(NamedTuple):
-    """Which state of the group a member has seen. Every rebalance makes another one."""
+    """The generation of the group that a member has seen. Every rebalance starts another one."""
 
     generation_id: int
     member_id: str

@@ -1,4 +1,4 @@
-"""A member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+"""Membership in a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
 
 from __future__ import annotations
 
@@ -66,25 +66,25 @@ _AT_ONCE = frozenset(
 
 
 class ClassicMembershipManager:
-    """The group meets at a barrier: all members join, one of them divides, all learn their part.
+    """Joins a classic group: all members join, the leader assigns partitions, all members receive their assignment.
 
     A rebalance, as this member sees it (`RejoinStep`)::
 
         the application polls, and there is a reason to join
-          commit what was consumed, if that is automatic
-          eager: tell the listener that all is revoked        cooperative: keep all that is still subscribed
-        JoinGroup      held by the coordinator until everybody is there; says who leads
-          the leader divides, once it knows the metadata of all topics
-        SyncGroup      held until the leader's is there; says what this member's part is
-          cooperative: tell the listener what is revoked, and if there is any, join again: now others can have it
-          tell the listener what is new
+          auto-commit consumed offsets
+          eager: call the listener: all is revoked            cooperative: keep all that is still subscribed
+        JoinGroup      held by the coordinator until all members have joined; names the leader
+          the leader assigns, once it has the metadata of all topics
+        SyncGroup      held until the leader's arrives; returns this member's assignment
+          cooperative: call the listener for revoked partitions; if there are any, join again: now others can have them
+          call the listener for added partitions
 
-    *Reasons*: the first join; the subscription has changed; a heartbeat was answered with REBALANCE_IN_PROGRESS; this
-    member leads, and the partitions of the topics have changed; it was thrown out. After the latter it has no valid
-    generation, and what it had is *lost*.
+    *Reasons*: the first join; the subscription has changed; a heartbeat failed with REBALANCE_IN_PROGRESS; this member
+    leads, and the partitions of the topics have changed; it was removed. In the last case it has no valid generation,
+    and its partitions are *lost*.
 
-    Everything is bound to the generation in which it was sent: an answer to a heartbeat of the generation before says
-    nothing about this one.
+    Every request is bound to its generation: the response to a heartbeat of the previous generation says nothing about
+    the current one.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class ClassicMembershipManager:
         self._rejoin_needed = True
         self._rejoin_reason = ""
         self._needs_prepare = True
-        """Whether what this member has is to be given up before it joins; done once, however often joining fails."""
+        """Whether partitions must be given up before joining; done once, however often joining fails."""
         self._attempt = 0
-        """Which attempt to join is under way: an answer to an earlier one is nobody's concern."""
+        """The number of the current join attempt. Responses to earlier attempts are ignored."""
         self._join_state = RequestState(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self._joined_subscription: frozenset[str] | None = None
         self._is_leader = False
@@ -124,7 +124,7 @@ class ClassicMembershipManager:
         self._leave_deadline_ms: int | None = None
         self._group_metadata = ConsumerGroupMetadata(config.group_id, -1, "", config.group_instance_id)
 
-    # -- what others ask
+    # -- queries of other parts
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -159,8 +159,8 @@ class ClassicMembershipManager:
     def on_commit_error(self, error: Errors, sent: MemberIdentity) -> Exception | None:
         unchanged = sent == self._identity()
         if error is Errors.REBALANCE_IN_PROGRESS:
-            # The coordinator waits for this member. What it committed is not stored, and there may not be another
-            # chance to store it.
+            # The coordinator waits for this member. The commit was not stored, and there may be no other chance to
+            # store it.
             self.request_rejoin("offset commit failed since group is already rebalancing")
             return RebalanceInProgressError(
                 "Offsets were not committed because the group is rebalancing. Call poll() to complete the rebalance, "
@@ -171,7 +171,7 @@ class ClassicMembershipManager:
         if sent == NO_MEMBER:
             return CommitFailedError(f"OffsetCommit failed: {error.message}")
         if not unchanged:
-            # The answer is about a generation that is over. What became of the partitions is not known yet.
+            # The response belongs to a former generation. The fate of the partitions is not known yet.
             if self.state in _REBALANCING:
                 return RebalanceInProgressError("The group has been rebalanced since the offsets were sent.")
             return CommitFailedError("The group has been rebalanced since the offsets were sent.")
@@ -190,7 +190,7 @@ class ClassicMembershipManager:
     # -- reasons to join
 
     def on_subscription_change(self) -> None:
-        """Noticed at the next poll of the application."""
+        """Clears the fenced state. The next poll of the application detects the change."""
         self._is_fenced = False
 
     def request_rejoin(self, reason: str) -> None:
@@ -201,7 +201,7 @@ class ClassicMembershipManager:
             self._wake_application()
 
     def reset_generation(self, reason: str, *, reset_member_id: bool) -> None:
-        """This member is not in the group any more. Its id may still be good for joining again."""
+        """Records that this member is out of the group. Its id may still be valid for joining again."""
         log.info("Resetting generation%s due to: %s", " and member id" if reset_member_id else "", reason)
         self._transition_to(_S.UNJOINED)
         self.generation = NO_GENERATION if reset_member_id else Generation(-1, self.generation.member_id, None)
@@ -209,13 +209,14 @@ class ClassicMembershipManager:
         self.request_rejoin(reason)
 
     def report(self, error: Exception | None) -> None:
-        """To the application, which gets it from poll()."""
+        """Reports an error to the application, which gets it from poll()."""
         if error is not None:
             self._events.put(ErrorEvent(error))
 
     def fail_fenced(self) -> None:
-        """Another process uses the same ``group.instance.id``, and has taken this member's place. Joining again would
-        take it back, and so on for ever: so this is the end, until there is a new subscription."""
+        """Fails for good: another process with the same ``group.instance.id`` has replaced this member.
+
+        Joining again would fence that process in turn, without end. Only a new subscription ends this state."""
         log.error("The group instance id %s has been fenced by another instance", self._config.group_instance_id)
         self._is_fenced = True
         self._attempt += 1
@@ -226,7 +227,7 @@ class ClassicMembershipManager:
         then(lost, lambda _error: self._drop(self._subscriptions.assignment.partitions()))
 
     def _wake_application(self) -> None:
-        """It may be waiting for records; a rebalance begins when it polls again."""
+        """Wakes an application that waits for records, because a rebalance begins when it polls again."""
         self._events.put(CallbackEvent(lambda: None))
 
     def _is_rejoin_needed(self) -> bool:
@@ -256,7 +257,7 @@ class ClassicMembershipManager:
         if self._is_fenced or self.step is not _R.IDLE or not self._is_rejoin_needed():
             return
         if self._coordinator.coordinator is None and self._subscriptions.assignment:
-            return  # nothing can be committed or joined now; go on reading until there is a coordinator again
+            return  # no commit or join is possible; keep reading until there is a coordinator
         self._move_to(_R.PREPARING)
         if not self._needs_prepare:
             self._prepared()
@@ -264,7 +265,7 @@ class ClassicMembershipManager:
         self._attempt += 1
         attempt = self._attempt
         if self.protocol is RebalanceProtocol.EAGER and self._config.enable_auto_commit:
-            # Records that come in while the commit is under way would be read again by the next owner.
+            # Records that arrive during the commit would be read again by the next owner.
             self._subscriptions.assignment.mark_pending_revocation(self._subscriptions.assignment.partitions())
         deadline_ms = now + self._config.max_poll_interval_ms
         then(
@@ -299,7 +300,7 @@ class ClassicMembershipManager:
         then(self._listeners.invoke(kind, lambda: given_up), done)
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
-        """They are not this member's any more, whatever else has happened while the listener was told."""
+        """Unassigns partitions, whatever has happened while the listener ran."""
         if partitions and self._subscriptions.subscription.is_auto_assigned():
             kept = [one for one in self._subscriptions.assignment.in_fetch_order() if one not in partitions]
             self._subscriptions.assign_from_subscribed(kept)
@@ -310,14 +311,14 @@ class ClassicMembershipManager:
         self._watched = None
         self._subscriptions.reset_group_subscription()
         if self._subscriptions.subscription.has_pattern():
-            # Members that match a pattern with metadata of different age would join one after the other, and cause one
-            # rebalance each.
+            # Members that match a pattern against metadata of different age would join one after the other, and cause
+            # one rebalance each.
             self._metadata_version = self._metadata.request_update()
         else:
             self._metadata_version = -1
         self._move_to(_R.READY_TO_JOIN)
 
-    # -- what to send
+    # -- requests to send
 
     def poll(self, now: int) -> PollResult:
         self._end_leave_if_late(now)
@@ -348,7 +349,7 @@ class ClassicMembershipManager:
             requests.append(self._join_request())
         elif self.step is _R.READY_TO_SYNC:
             if self.state is not _S.COMPLETING_REBALANCE:
-                self._join_again()  # thrown out meanwhile
+                self._join_again()  # removed meanwhile
                 return PollResult(0, requests)
             if self._metadata.update_version > self._metadata_version:
                 requests += self._sync_request(now)
@@ -378,7 +379,7 @@ class ClassicMembershipManager:
     def _send(
         self, body: Request, on_answer: Callable[[ClientResponse, Generation], None], timeout_ms: int | None = None
     ) -> UnsentRequest:
-        """To the coordinator. The answer counts only while the attempt to join is the same."""
+        """Creates a request to the coordinator. Its response counts only during the same join attempt."""
         attempt, generation = self._attempt, self.generation
 
         def complete(response: ClientResponse) -> None:
@@ -433,7 +434,7 @@ class ClassicMembershipManager:
 
     def _divide(self) -> dict[str, bytes]:
         if self._skip_assignment:
-            # A static leader that came back: the group goes on as it was, and this member watches the topics again.
+            # A static leader returned: the assignment is unchanged, and this member monitors the topics again.
             log.info("Skipped assignment for returning static leader at generation %d", self.generation.generation_id)
             self._watched = self._watch()
             return {}
@@ -453,7 +454,7 @@ class ClassicMembershipManager:
             )
         return found
 
-    # -- answers
+    # -- responses
 
     def _on_join(self, response: ClientResponse, sent: Generation) -> None:
         now = response.received_ms
@@ -473,8 +474,8 @@ class ClassicMembershipManager:
             self._failed_to_join(error, ApiKey.JOIN_GROUP, now)
             return
         if self.state is not _S.PREPARING_REBALANCE:
-            # An answer to a heartbeat or a commit has said meanwhile that this member, as it was, is out. What it had
-            # is lost, and the application has to hear of that before it may be in the group again.
+            # A heartbeat or commit response has meanwhile removed this member. Its partitions are lost, and the
+            # application must learn that before the member rejoins.
             log.info("Joining the group again: this member was thrown out of it while it joined")
             self._metrics.rebalance_failed()
             self._join_state.failed(now)
@@ -584,7 +585,7 @@ class ClassicMembershipManager:
         return exception
 
     def _give_up_joining(self, error: Exception, now: int) -> None:
-        """The application is told; if it polls on, another attempt is made."""
+        """Reports the error to the application; its next poll makes another attempt."""
         log.error("Joining the group failed: %s", error)
         self._join_state.failed(now)
         self._rejoin_needed = True
@@ -594,14 +595,14 @@ class ClassicMembershipManager:
 
     def _join_again(self) -> None:
         if self._needs_prepare and self._subscriptions.assignment:
-            # What is lost has to be told first, which is done when the application polls.
+            # Lost partitions must be reported first, when the application polls.
             self._move_to(_R.IDLE)
             self._wake_application()
         else:
             self._needs_prepare = False
             self._move_to(_R.READY_TO_JOIN)
 
-    # -- the part that this member has got
+    # -- assignment
 
     def _complete(self, assignor: ConsumerPartitionAssignor, assignment: Assignment, now: int) -> None:
         generation = self.generation
@@ -648,7 +649,7 @@ class ClassicMembershipManager:
     ) -> None:
         attempt = self._attempt
         if self._subscriptions.subscription.has_pattern():
-            # The leader may know topics that match, and that this member has not heard of.
+            # The leader may know matching topics that this member does not know yet.
             topics = frozenset(partition.topic for partition in assigned)
             self._joined_subscription = (self._joined_subscription or frozenset()) | topics
             if self._subscriptions.subscribe_from_pattern(self._subscriptions.subscription.topics | topics):
@@ -716,7 +717,7 @@ class ClassicMembershipManager:
         return future
 
     def _begin_leave(self, reason: str, now: int) -> None:
-        """Because the application does not poll. It is told that its partitions are lost when it does again."""
+        """Leaves because the application does not poll. Its next poll reports the lost partitions."""
         if self._config.group_instance_id is None and self.generation.member_id:
             self._leave_reason = reason
         else:

@@ -24,7 +24,7 @@ _FIRST_STATIC: Final = {ApiKey.JOIN_GROUP: 5, ApiKey.SYNC_GROUP: 3, ApiKey.HEART
 
 
 def allowed_versions(api_key: ApiKey, config: GroupConfig) -> VersionRange:
-    """A static member needs a broker that knows of such (KIP-345)."""
+    """Returns the versions to use. A static member needs a broker that supports it (KIP-345)."""
     stable = api_key.stable_versions
     if config.group_instance_id is None:
         return stable
@@ -32,7 +32,8 @@ def allowed_versions(api_key: ApiKey, config: GroupConfig) -> VersionRange:
 
 
 def join_timeout_ms(config: GroupConfig) -> int:
-    """The coordinator holds the answer until all members are there, which may take them the rebalance timeout."""
+    """Returns the request timeout of JoinGroup: the coordinator holds the response until all members have joined, which
+    may take the rebalance timeout."""
     return max(config.request_timeout_ms, min(config.max_poll_interval_ms + JOIN_GROUP_TIMEOUT_LAPSE_MS, _MAX_INT32))
 
 
@@ -75,7 +76,7 @@ def heartbeat_request(config: GroupConfig, generation: Generation) -> HeartbeatR
 
 
 class LeaveGroupBuilder:
-    """One member leaves; versions before 3 have a field for it, later ones a list."""
+    """Builds LeaveGroup for one member; versions before 3 have a single field, later ones a list."""
 
     api_key: ApiKey = ApiKey.LEAVE_GROUP
 

@@ -1,4 +1,4 @@
-"""Commits offsets, by itself and on request, and fetches them."""
+"""Commits offsets, automatically and on request, and fetches committed offsets."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _JUST_RETRY = frozenset({Errors.COORDINATOR_LOAD_IN_PROGRESS, Errors.UNKNOWN_TOP
 
 
 class _Attempt:
-    """A commit or a fetch that has not ended: sent, and sent again, until it succeeds, fails for good, or is late."""
+    """A pending commit or fetch: retried until it succeeds, fails for good, or its deadline passes."""
 
     __slots__ = ("deadline_ms", "future", "state")
 
     def __init__(self, state: RequestState, deadline_ms: int | None) -> None:
         self.state = state
         self.deadline_ms = deadline_ms
-        """None: once only."""
+        """None: no retries."""
         self.future: Future[Any] = new_future()
 
     def is_late(self, now: int) -> bool:
@@ -73,7 +73,7 @@ class _CommitAttempt(_Attempt):
         super().__init__(state, deadline_ms)
         self.offsets = offsets
         self.refresh = refresh
-        """Of an automatic commit: what to commit in the next attempt, as records may have been consumed since."""
+        """For an automatic commit: returns the offsets of the next attempt, as records may have been consumed since."""
 
 
 class _FetchAttempt(_Attempt):
@@ -85,17 +85,17 @@ class _FetchAttempt(_Attempt):
 
 
 class CommitRequestManager:
-    """Offsets to and from the coordinator.
+    """Sends offset commits and fetches to the coordinator.
 
-    **commit_sync** is repeated while it fails for a reason that passes (the coordinator has moved or is loading, the
-    connection broke), until its deadline. **commit_async** is sent once: by the time it could be repeated, a later one
-    may have succeeded, and it would take the group back.
+    **commit_sync** is retried after transient errors (the coordinator has moved or is loading, the connection broke)
+    until its deadline. **commit_async** is sent once: a later commit may have succeeded before a retry, which would
+    then move the group back.
 
-    **Automatic commits** go out when the application polls and ``auto.commit.interval.ms`` have passed: that it polls
-    says that it is done with what it got before. Before partitions are given up, and at the end, what was consumed is
-    committed once more, with repetitions, so that the next owner starts behind it.
+    **Automatic commits** are sent when the application polls and ``auto.commit.interval.ms`` have passed: a poll means
+    that the previous records are processed. Before partitions are revoked, and on close, the consumed offsets are
+    committed once more, with retries, so that the next owner starts behind them.
 
-    Who sends is recognized by member id and epoch; what a refusal means is up to the membership manager.
+    Requests carry member id and epoch; the membership manager handles their rejection.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class CommitRequestManager:
         self._unsent_commits: list[_CommitAttempt] = []
         self._unsent_fetches: list[_FetchAttempt] = []
         self._fetches: dict[frozenset[TopicPartition], _FetchAttempt] = {}
-        """All that have not ended. Who asks the same question gets the same answer."""
+        """All pending fetches. Equal requests share one response."""
         self._timer = Timer(config.auto_commit_interval_ms, now)
         self._auto_commit_in_flight = False
         self.membership: MembershipManager
-        """Set once there is one: each of the two needs the other."""
+        """Set later: the two managers need each other."""
 
-    # -- what to send
+    # -- requests to send
 
     def poll(self, now: int) -> PollResult:
         self._expire(now)
@@ -154,7 +154,7 @@ class CommitRequestManager:
         return max(self._timer.remaining_ms(now), 1)
 
     def poll_on_close(self, now: int) -> PollResult:
-        """The last chance, so without regard to pauses."""
+        """Sends pending commits for the last time, without backoff."""
         for attempt in (*self._unsent_commits, *self._unsent_fetches):
             attempt.state.reset()
         return self.poll(now)
@@ -175,7 +175,7 @@ class CommitRequestManager:
 
     def _expire(self, now: int) -> None:
         for attempt in self._attempts():
-            # Without any time at all there is still one attempt, if it is known where to send it.
+            # With no time left there is still one attempt, if the coordinator is known.
             if attempt.is_late(now) and (attempt.state.attempts or self._coordinator.coordinator is None):
                 self._remove(attempt)
                 what = "OffsetCommit" if isinstance(attempt, _CommitAttempt) else "OffsetFetch"
@@ -204,7 +204,7 @@ class CommitRequestManager:
     # -- commits
 
     def commit_async(self, offsets: Offsets) -> Future[Offsets]:
-        """Fails with `RetriableCommitFailedError` if it might work another time."""
+        """Commits once. Fails with `RetriableCommitFailedError` if a retry might work."""
         return self._commit(_CommitAttempt(self._new_state(), None, offsets))
 
     def commit_sync(self, offsets: Offsets, deadline_ms: int) -> Future[Offsets]:
@@ -218,7 +218,7 @@ class CommitRequestManager:
         return attempt.future
 
     def on_application_poll(self, now: int) -> None:
-        """Commits what the application is done with, if it is time."""
+        """Commits the offsets that the application has processed, if the interval has passed."""
         if not self._config.enable_auto_commit or not self._timer.is_expired(now) or self._auto_commit_in_flight:
             return
         self._timer.reset(now)
@@ -242,8 +242,9 @@ class CommitRequestManager:
         future.add_done_callback(done)
 
     def auto_commit_before_revocation(self, deadline_ms: int) -> Future[Offsets]:
-        """If commits are automatic: all that was consumed, repeated until the deadline. The future may fail; what was
-        to come after it should come all the same."""
+        """Commits all consumed offsets, if auto-commit is on, with retries until the deadline.
+
+        The future may fail; the caller should continue all the same."""
         if not self._config.enable_auto_commit:
             return completed({})
         consumed = self._subscriptions.positions.all_consumed
@@ -257,7 +258,7 @@ class CommitRequestManager:
         return future
 
     def reset_auto_commit_timer(self, now: int) -> None:
-        """The assignment is a new one, and so is the interval."""
+        """Restarts the auto-commit interval after a new assignment."""
         self._timer.reset(now)
 
     def _commit_request(self, attempt: _CommitAttempt) -> UnsentRequest | None:
@@ -306,14 +307,15 @@ class CommitRequestManager:
             self._unsent_commits.append(attempt)
 
     def _may_repeat_with_new_epoch(self, attempt: _CommitAttempt) -> bool:
-        """The group went on while the commit was under way. With the new epoch it would be taken, and that is right
-        only for partitions that are still this member's: of others it could take the new owner back."""
+        """Whether a commit with a stale epoch may be retried with the new one.
+
+        It may only for partitions that this member still has: for others it could move the new owner back."""
         if self.membership.identity_for_fetch().generation_or_epoch <= 0:
             return False
         return attempt.refresh is not None or attempt.offsets.keys() <= self._subscriptions.assignment.partitions()
 
     def _commit_error(self, builder: OffsetCommitBuilder, response: OffsetCommitResponse, now: int) -> Exception | None:
-        """The first thing that is wrong; of topics without a right to them, all."""
+        """Returns the first error; for missing topic authorization, all topics."""
         unauthorized: set[str] = set()
         for partition, error in builder.errors(response):
             if error is Errors.NONE:
@@ -351,7 +353,7 @@ class CommitRequestManager:
     # -- fetches
 
     def fetch_offsets(self, partitions: Collection[TopicPartition], deadline_ms: int) -> Future[Committed]:
-        """The committed offset of each partition, None where there is none."""
+        """Returns the committed offset of each partition, None where there is none."""
         wanted = frozenset(partitions)
         if not wanted:
             return completed({})

@@ -1,4 +1,4 @@
-"""What came back for one partition, and how far it has been read."""
+"""One partition's part of a fetch response, and the read position in it."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ _MAX_BASE_OFFSET: Final = 2**63 - 2**31
 
 @cache
 def _arrow() -> Any:
-    """What makes columns of batches. It needs pyarrow, which is an extra, for those who use it."""
+    """Imports the Arrow decoder on demand: pyarrow is an extra."""
     from barnabas.records import columns
 
     return columns
 
 
 def new_table_memory() -> TableMemory:
-    """For the tables of one consumer."""
+    """Creates the memory for the tables of one consumer."""
     from barnabas.records.column_memory import TableMemory
 
     return TableMemory(sockets.large_buffer, with_room_to_grow)
 
 
 class FetchReading(NamedTuple):
-    """How the bytes of fetches become records."""
+    """How the bytes of a fetch become records."""
 
     isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     check_crcs: bool = True
@@ -64,16 +64,16 @@ class FetchReading(NamedTuple):
 
 
 class CompletedFetch:
-    """The answer to a fetch, for one partition: a stretch of its log, decoded as the application takes it.
+    """One partition's part of a fetch response: a range of its log, decoded as the application takes it.
 
-    A broker sends whole batches. So the stretch may begin before the offset that was asked for and end in the middle of
-    a batch; in between are markers of transactions, and, for a consumer that reads committed records, the records of
-    transactions that were aborted. All of those are passed over here. ``next_fetch_offset`` follows: after a compacted
-    log's gap, or a batch with nothing to see, it is where the *batch* ends, not where the last record was.
+    A broker sends whole batches. So the range may begin before the fetch offset and end in the middle of a batch; in
+    between are control batches, and, with read_committed, records of aborted transactions. All of those are skipped
+    here. ``next_fetch_offset`` follows: after a gap in a compacted log, or a batch without visible records, it is the
+    end of the *batch*, not of the last record.
 
-    Reading happens batch by batch: decompressed when its first record is wanted, let go of after its last. Of a broker
-    on the same machine it may be that just the headers of batches are in memory (``unread``); a table's records are
-    read to where they stay.
+    Batches are read one by one: each is decompressed when its first record is needed, and released after its last. If
+    the broker is on the same machine, memory may hold only the batch headers (``unread``); a table's records are then
+    read directly to their destination.
 
     Belongs to the application thread once it has been taken out of the buffer.
     """
@@ -123,12 +123,12 @@ class CompletedFetch:
         self.next_fetch_offset = fetch_offset
         self.last_epoch: int | None = None
         self.is_initialized = False
-        """Whether it has been looked at: errors handled, watermarks taken over."""
+        """Whether errors have been handled and watermarks updated."""
         self.is_consumed = False
         self.bytes_read = 0
         self.records_read = 0
         self.answer: FetchedAnswer | None = None
-        """The answer that it is a part of, if there are records in it: for metrics."""
+        """The response that it is a part of, if it has records: for metrics."""
         self._reading = reading
         self._batches: Iterator[RecordBatch] | None = None
         self._batch: RecordBatch | None = None
@@ -138,36 +138,35 @@ class CompletedFetch:
         self._table: tuple[Any, Any, int] | None = None
         self._decoded: tuple[Any, Any] | None = None
         self.ahead: Future[None] | None = None
-        """A thread that may be reading it, for `decode_ahead`."""
+        """The thread that may be decoding it (`decode_ahead`)."""
         self.unread = unread
-        """What knows where the records are, if there are no more of them here than their batches' headers."""
+        """The location of the records, if only the batch headers are in memory."""
         self.known_end_offset: int | None = None
-        """What `end_offset` has found, if it has been asked."""
+        """The result of `end_offset`, once computed."""
 
     @property
     def aborted(self) -> list[tuple[int, int]] | None:
-        """Producers and first offsets of aborted transactions; None if all records are to be seen."""
+        """Returns producer ids and first offsets of aborted transactions; None if all records are visible."""
         if self._reading.isolation_level is _READ_UNCOMMITTED:
             return None
         return [(row.producer_id, row.first_offset) for row in self.data.aborted_transactions or ()]
 
     def has_whole_batch(self) -> bool:
-        """Whether there is anything to read at all."""
+        """Whether there is anything to read."""
         size = len(self.records)
         return size >= 16 and size >= 12 + _LENGTH.unpack_from(self.records, 8)[0]
 
     def end_offset(self) -> int | None:
-        """Where it ends, and reading will go on, if it is read to its end; None if it is an error or has no batch.
+        """Returns the offset after the last batch; None if it is an error or has no batch.
 
-        Looks at the headers of batches only, and always finds the same: any thread may ask.
+        Reads only batch headers and always returns the same, so any thread may call it.
         """
         if self.known_end_offset is None and not self.data.error_code:
             self.known_end_offset = offset_after(self.records)
         return self.known_end_offset
 
     def read_all(self) -> bool:
-        """Whether the records are in memory, where they are read to if they were not. If that cannot be done, there is
-        nothing of this, and it has to be fetched again."""
+        """Reads the records into memory; returns whether they are there. If not, they must be fetched again."""
         if self.unread is not None:
             self._catch_up()
             try:
@@ -179,7 +178,7 @@ class CompletedFetch:
         return True
 
     def _catch_up(self) -> None:
-        """Waits for the thread that is `ahead`, if there is one."""
+        """Waits for the `ahead` thread, if there is one."""
         ahead, self.ahead = self.ahead, None
         if ahead is not None:
             ahead.result()
@@ -192,7 +191,7 @@ class CompletedFetch:
     # -- as records
 
     def fetch_records(self, limit: int) -> list[ConsumerRecord]:
-        """The next records. An error is raised when there is no record before it; the next call meets it again."""
+        """Returns the next records. An error is raised when no record comes before it, and again by the next call."""
         found: list[ConsumerRecord] = []
         if self._error is not None:
             raise self._error
@@ -215,7 +214,7 @@ class CompletedFetch:
                     self.next_fetch_offset = reader.next_offset
         except BarnabasError as error:
             if not found:
-                # Damage stays damage. A deserializer may work the next time, and is asked again.
+                # Corruption is permanent. A deserializer may succeed the next time, and is called again.
                 if isinstance(error, CorruptRecordError):
                     self._error = error
                 raise
@@ -227,15 +226,15 @@ class CompletedFetch:
         return found
 
     def _skip_to_next_batch(self) -> None:
-        """Finds out at once that nothing is left, so that the next fetch need not wait for the next poll."""
+        """Detects at once that nothing is left, so that the next fetch need not wait for the next poll."""
         try:
             if not self._next_batch():
                 self.drain()
         except BarnabasError:
-            return  # raised again, when it is its turn
+            return  # raised again in its turn
 
     def _next_batch(self) -> bool:
-        """Goes on to the next batch with records to hand out; False if there is none."""
+        """Advances to the next batch with visible records; false if there is none."""
         if self._batches is None:
             self._batches = iter_batches(self.records, allow_partial=True)
             aborted = self.aborted
@@ -246,7 +245,7 @@ class CompletedFetch:
                 if self._reading.check_crcs:
                     batch.ensure_valid()
                 hidden = self._aborted is not None and self._aborted.hides(batch)
-                # The epoch of a batch that nobody sees counts too: the position is behind it.
+                # The epoch of an invisible batch counts too: the position is behind it.
                 epoch = batch.partition_leader_epoch
                 self.last_epoch = epoch if epoch >= 0 else None
                 if not hidden and not batch.is_control_batch and batch.last_offset >= self.next_fetch_offset:
@@ -281,10 +280,10 @@ class CompletedFetch:
     def fetch_table(
         self, limit: int | None, columns: tuple[str, ...] | None, include_headers: bool, binary_type: str = "binary"
     ) -> Any:
-        """The next records as an Arrow table, with an ``offset`` column whatever else is asked for.
+        """Returns the next records as an Arrow table, always with an ``offset`` column.
 
-        All of the fetch is decoded at once. What `limit` leaves is kept for the next call, if that asks for the same.
-        `read_all` has to come first.
+        The whole fetch is decoded at once. Rows beyond `limit` are kept for the next call with the same arguments. Call
+        `read_all` first.
         """
         wanted = (columns, include_headers, binary_type)
         if self._table is not None and self._table[0] == wanted and self._reader is None:
@@ -307,7 +306,7 @@ class CompletedFetch:
             self._table = (wanted, table.slice(limit), end_offset)
             table = table.slice(0, limit)
             self.next_fetch_offset = table.column("offset")[-1].as_py() + 1
-            # Whoever asks for records next begins at the right one, in whatever batch it is.
+            # A later `fetch_records` starts at the right record, in any batch.
             self._reader = self._batches = self._batch = None
         else:
             self.next_fetch_offset = max(end_offset, self.next_fetch_offset)
@@ -323,9 +322,10 @@ class CompletedFetch:
         shared: EarlyColumns | None = None,
         memory: TableMemory | None = None,
     ) -> Any:
-        """All that is left, checked and counted, for a table that is made of several of these; None if a table has been
-        made of it before. Without headers: what is wrong with those would be found too late, when a position is behind
-        them."""
+        """Checks and counts all remaining records, for a table made of several fetches.
+
+        Returns None if a table has already been made of it. Does not support headers: errors in them would be found too
+        late, when the position is behind them."""
         if self._table is not None:
             return None
         fetched = self._take_decoded(columns, binary_type)
@@ -370,8 +370,9 @@ class CompletedFetch:
         shared: EarlyColumns | None,
         memory: TableMemory | None,
     ) -> None:
-        """Does what takes time of `fetch_sections`, for a call that asks for the same. For the thread that is `ahead`;
-        everything else here waits until that has done it."""
+        """Does the slow part of `fetch_sections` for a later call with the same arguments.
+
+        Runs on the `ahead` thread; all other methods wait for it."""
         wanted = (columns, binary_type, self.next_fetch_offset)
         try:
             self._decoded = wanted, self._decode(columns, binary_type, shared, memory)
@@ -379,7 +380,7 @@ class CompletedFetch:
             self._decoded = wanted, error
 
     def _take_decoded(self, columns: tuple[str, ...] | None, binary_type: str) -> Any:
-        """What `decode_ahead` has left, if it is what is asked for now; a failure, too."""
+        """Returns or raises the result of `decode_ahead`, if its arguments match."""
         self._catch_up()
         decoded, self._decoded = self._decoded, None
         if decoded is None or decoded[0] != (columns, binary_type, self.next_fetch_offset):
@@ -393,7 +394,7 @@ class CompletedFetch:
         binary_type: str,
         memory: TableMemory | None = None,
     ) -> EarlyColumns | None:
-        """Columns that these can fill together, if `fetch_sections` is called on one after the other."""
+        """Returns columns that these fetches can fill together, if `fetch_sections` is called on them in order."""
         found: EarlyColumns | None = _arrow().shared_columns(
             [(fetch.records, fetch.next_fetch_offset) for fetch in fetches],
             columns=columns,
@@ -406,11 +407,11 @@ class CompletedFetch:
 
     @property
     def has_table(self) -> bool:
-        """Whether a table has been made of it, of which a part is left."""
+        """Whether a part of a decoded table is left."""
         return self._table is not None
 
     def drain(self) -> None:
-        """Nothing more will be read from this."""
+        """Discards the rest."""
         self.is_consumed = True
         self._reader = self._batches = self._batch = None
         self._table = None

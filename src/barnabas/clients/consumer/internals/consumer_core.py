@@ -1,4 +1,4 @@
-"""What a consumer does, whoever waits for it: the blocking kind and the one for asyncio both stand on this."""
+"""The consumer's operations, shared by the blocking and the asyncio consumer."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[float | Awaitable[object], None, T]
-"""Something that takes a while, written without saying how to wait: it yields for how many milliseconds it would like
-to wait for news (see `FetchBuffer.wait`), or an awaitable that a listener returned, and is resumed after that."""
+"""An operation that does not say how to wait. It yields the milliseconds for which it waits for news (see
+`FetchBuffer.wait`), or an awaitable that a listener returned, and is resumed after that."""
 
 Offsets: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback: TypeAlias = Callable[[Offsets, BaseException | None], object]
@@ -51,14 +51,14 @@ _NO_GROUP: Final = (
 class ConsumerCore:
     """The application's side of a consumer.
 
-    All of this runs on the application's thread. What takes time is a generator of waits (`Steps`), so that one text
-    serves for a thread that blocks and for a coroutine that awaits.
+    All of this runs on the application's thread. Slow operations are generators of waits (`Steps`), so that one
+    implementation serves a blocking thread and a coroutine.
 
-    **The poll event.** The background thread has to know that the application polls: that keeps it in its group, and
-    it is the moment at which what it consumed before may be committed, and at which partitions without a position get
-    one. Telling it costs a hand-over between threads, far more than to hand out records that are there already. So it
-    is told when the assignment has changed, and otherwise every `POLL_EVENT_INTERVAL_MS`. With automatic commits the
-    application waits until it has been heard: positions must not move before they have been noted.
+    **The poll event.** The background thread must know that the application polls: that keeps the member in its group,
+    allows a commit of what was consumed before, and gives positions to partitions without one. The event costs a
+    hand-over between threads, far more than returning buffered records. So it is sent when the assignment has changed,
+    and otherwise every `POLL_EVENT_INTERVAL_MS`. With auto-commit the application waits until the event is handled:
+    positions must not move before they are recorded.
     """
 
     def __init__(self, parts: ConsumerParts) -> None:
@@ -85,7 +85,7 @@ class ConsumerCore:
     # -- waiting
 
     def run(self, steps: Steps[T]) -> T:
-        """Does it, blocking the thread."""
+        """Runs the steps and blocks the thread while they wait."""
         wait = self.buffer.wait
         try:
             while True:
@@ -107,17 +107,17 @@ class ConsumerCore:
             raise WakeupError("wakeup() was called")
 
     def tell(self, what: str, work: Callable[[int], object]) -> Future[Any]:
-        """Has something done on the background thread; the application hears when it is."""
+        """Runs a function on the background thread; the future completes when it has run."""
         future = self.events.submit(what, work)
         future.add_done_callback(lambda _future: self.buffer.notify())
         return future
 
     def ask(self, what: str, work: Callable[[int], Future[T]]) -> Future[T]:
-        """The same for what takes more than a moment there, and has a result."""
+        """Starts an asynchronous operation on the background thread; returns a future of its result."""
         return self.tell(what, work)
 
     def await_result(self, future: Future[T], deadline_ms: int, what: str, *, raise_events: bool = True) -> Steps[T]:
-        """Waits for the background thread; listeners and callbacks are called meanwhile."""
+        """Waits for the background thread, and calls listeners and callbacks meanwhile."""
         while not future.done():
             if raise_events:
                 self._maybe_raise_wakeup()
@@ -137,11 +137,12 @@ class ConsumerCore:
             raise ValueError("Timeout must not be negative")
         return self.now() + int(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
 
-    # -- what the background thread has to say
+    # -- background events
 
     def process_background_events(self, *, raise_errors: bool = True) -> Steps[None]:
-        """Calls listeners and callbacks. The first error is raised when all has been done; or left for the next poll,
-        if this is not one."""
+        """Calls listeners and callbacks.
+
+        The first error is raised after all have been called, or kept for the next poll if this is not a poll."""
         first: BaseException | None = None
         events = self._background_events.drain()
         if not events:
@@ -187,8 +188,8 @@ class ConsumerCore:
             raise IllegalStateError("This consumer has already been closed.")
 
     def poll(self, timeout_ms: float, collect: Callable[[], Collected]) -> Steps[Collected]:
-        """Waits for something to hand out. What is returned may be empty, when time is over; or when a position has
-        moved past records that are not to be seen."""
+        """Waits for records. The result may be empty on timeout, or when a position has moved past invisible
+        records."""
         if self.subscriptions.subscription.is_none():
             raise IllegalStateError("Consumer is not subscribed to any topics or assigned any partitions")
         now = self.now()
@@ -196,8 +197,8 @@ class ConsumerCore:
         self._metrics.poll_started(now)
         try:
             while True:
-                # What was told until now is about to be looked at. Left as it is, it would end the wait after that, for
-                # an answer that has been taken long ago.
+                # Clear earlier news, which is handled below. Otherwise it would end the next wait for a response that
+                # was already taken.
                 self.buffer.take_news()
                 self._maybe_raise_wakeup()
                 if self._is_poll_event_due(now):
@@ -207,10 +208,10 @@ class ConsumerCore:
                 try:
                     found = collect()
                 except BarnabasError:
-                    self.network_thread.wakeup()  # the answer with the error is out of the way
+                    self.network_thread.wakeup()  # the response with the error no longer blocks fetching
                     raise
                 if found.has_drained:
-                    self.network_thread.wakeup()  # the next fetch can go out, while the application is busy
+                    self.network_thread.wakeup()  # send the next fetch while the application is busy
                 if found.count or found.position_advanced:
                     return found
                 now = self.now()
@@ -248,7 +249,7 @@ class ConsumerCore:
             future = self.tell("poll", polled)
             yield from self.await_result(future, now + DEFAULT_CLOSE_TIMEOUT_MS, "poll was noted")
         else:
-            self.events.submit("poll", polled)  # that it is done is no news, and must not wake the application
+            self.events.submit("poll", polled)  # its completion is not news, and must not wake the application
 
     def _label_telemetry(self, group: GroupManagers) -> None:
         telemetry, member_id = self.parts.telemetry, group.group_metadata().member_id
@@ -257,7 +258,7 @@ class ConsumerCore:
             telemetry.update_labels({"group_member_id": member_id})
 
     def collect_records(self, max_records: int | None) -> Collected:
-        """What is there, first of all what an iteration has left over."""
+        """Returns the available records, beginning with those that an iteration left over."""
         limit = self.config.max_poll_records if max_records is None else max_records
         held = self.subscriptions.positions.take_in_hand()
         if held:
@@ -286,8 +287,8 @@ class ConsumerCore:
         self, max_records: int | None, columns: tuple[str, ...] | None, include_headers: bool, binary_type: str
     ) -> Collected:
         for in_hand in self.subscriptions.positions.take_in_hand():
-            # An iteration was left in the middle. Its records are objects already; so that they come as columns, the
-            # partition goes back to where the iteration was, and is fetched again.
+            # An iteration was left in the middle. Its records are already objects; to return them as columns, the
+            # partition goes back to the iteration's position and is fetched again.
             position = in_hand.position()
             in_hand.drop()
             if position is not None:
@@ -295,7 +296,7 @@ class ConsumerCore:
         return self._collector.collect_tables(max_records, columns, include_headers, binary_type)
 
     def next_in_hand(self) -> Steps[list[RecordsInHand]]:
-        """The next records to iterate over."""
+        """Returns the next records to iterate over."""
         while True:
             found = yield from self.poll(self.config.default_api_timeout_ms, lambda: self.collect_records(None))
             if not found.count:
@@ -332,7 +333,8 @@ class ConsumerCore:
         listener: ConsumerRebalanceListener | None,
     ) -> Steps[None]:
         is_pattern = isinstance(topics, re.Pattern | SubscriptionPattern)
-        # Without a group a consumer takes all partitions of its topics: nobody resolves a pattern or calls a listener.
+        # Without a group a consumer takes all partitions of its topics: there is no one to resolve a pattern or call a
+        # listener.
         group = self.group if is_pattern or listener is not None else self.parts.group
         if isinstance(topics, re.Pattern | SubscriptionPattern):
             if isinstance(topics, re.Pattern) and not topics.pattern:
@@ -458,7 +460,7 @@ class ConsumerCore:
             self._metrics.commit_sync.record_unchecked(self.clock.nanoseconds() - started_ns)
 
     def _await_async_commits(self, deadline_ms: int) -> Steps[None]:
-        """Commits that are under way end first, and their callbacks are called, so that nothing overtakes."""
+        """Waits for pending asynchronous commits and calls their callbacks, to keep commits in order."""
         pending = self._pending_async_commit
         while pending is not None and not pending.done() and self.now() < deadline_ms:
             self._maybe_raise_wakeup()
@@ -530,7 +532,7 @@ class ConsumerCore:
 
         self.tell("enforce rebalance", enforce)
 
-    # -- looking things up
+    # -- lookups
 
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None
@@ -556,11 +558,12 @@ class ConsumerCore:
             raise IllegalStateError("Telemetry is not enabled. Set config `enable.metrics.push` to `true`.")
         return telemetry.client_instance_id(timeout)
 
-    # -- the end
+    # -- close
 
     def close(self, options: CloseOptions) -> Steps[None]:
-        """Commits if that is automatic, leaves the group, and ends the background thread; whatever goes wrong with
-        that, it is closed afterwards. The first error is raised."""
+        """Commits if auto-commit is on, leaves the group, and ends the background thread.
+
+        The consumer is closed even if one of these fails. The first error is raised."""
         if self.is_closed:
             return
         timeout_ms = DEFAULT_CLOSE_TIMEOUT_MS if options.timeout_ms is None else options.timeout_ms
@@ -581,7 +584,7 @@ class ConsumerCore:
             yield POLL_EVENT_INTERVAL_MS
         self.network_thread.join()
         self._collector.close()
-        self.buffer.retain_all(frozenset())  # there may be files open for what was never taken
+        self.buffer.retain_all(frozenset())  # responses that were never taken may hold open files
         self.parts.close_plug_ins()
         if first is not None and not isinstance(first, KafkaTimeoutError):
             raise first

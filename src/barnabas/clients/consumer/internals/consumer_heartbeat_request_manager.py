@@ -1,4 +1,4 @@
-"""The heartbeats of a member of a consumer group in the newer protocol (KIP-848)."""
+"""Heartbeats of a member in the consumer protocol (KIP-848)."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _THROWN_OUT: Final = frozenset({Errors.FENCED_MEMBER_EPOCH, Errors.UNKNOWN_MEMBE
 _NOT_FOR_US: Final = frozenset(
     {Errors.UNSUPPORTED_VERSION, Errors.GROUP_ID_NOT_FOUND, Errors.INCONSISTENT_GROUP_PROTOCOL}
 )
-"""What a coordinator answers that does not have this protocol, or not for this group."""
+"""Errors of a coordinator that does not support this protocol, or not for this group."""
 _NO_PROTOCOL: Final = (
     "The cluster does not support the consumer group protocol of KIP-848. Set group.protocol=classic until it does."
 )
 
 
 class HeartbeatState:
-    """Makes requests that say only what is news: the coordinator remembers the rest.
+    """Builds requests that hold only changed fields: the coordinator remembers the rest.
 
-    When a member joins it says everything. After an error nobody knows what has arrived, so everything is news again.
+    A joining member sends all fields. After an error it is unknown what has arrived, so all fields are sent again.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class HeartbeatState:
         pattern = self._subscriptions.subscription.re2j_pattern
         regex = None if pattern is None else pattern.pattern
         if (everything and regex is not None) or regex != self._regex:
-            request.subscribed_topic_regex = regex or ""  # nothing any more is an empty one
+            request.subscribed_topic_regex = regex or ""  # an empty regex removes the former one
             self._regex = regex
         assignor = config.group_remote_assignor
         if assignor is not None and (everything or assignor != self._server_assignor):
@@ -104,10 +104,10 @@ class HeartbeatState:
 
 
 class ConsumerHeartbeatRequestManager:
-    """Sends heartbeats: every so often, as the coordinator wants them, and at once when there is something to say.
+    """Sends heartbeats: at the coordinator's interval, and at once when there is something to report.
 
-    It also looks after the clock: when the application has not polled for ``max.poll.interval.ms``, the member leaves,
-    because a member that does not read should not keep partitions.
+    Also enforces ``max.poll.interval.ms``: if the application has not polled for that long, the member leaves, because
+    a member that does not read should not keep partitions.
     """
 
     def __init__(
@@ -129,10 +129,10 @@ class ConsumerHeartbeatRequestManager:
         self._timer = Timer(0, now)
         self._poll_timer = Timer(config.max_poll_interval_ms, now)
         self._on_unsupported = on_unsupported
-        """What to do, in place of an error, if the first heartbeat shows that this group cannot have this protocol."""
+        """Called instead of raising an error if the first heartbeat shows that this group cannot use this protocol."""
         self._leave_deadline_ms: int | None = None
         self._request = 0
-        """Which request is the latest: the member may have started over since an earlier one."""
+        """The number of the latest request: the member may have started over since an earlier one."""
 
     # -- the application
 
@@ -167,7 +167,7 @@ class ConsumerHeartbeatRequestManager:
     def group_metadata(self) -> ConsumerGroupMetadata:
         return self.member.group_metadata
 
-    # -- what to send
+    # -- requests to send
 
     def poll(self, now: int) -> PollResult:
         member = self.member
@@ -240,7 +240,7 @@ class ConsumerHeartbeatRequestManager:
         on_complete = self._on_leave if is_leave else (lambda response: self._on_response(number, response))
         return UnsentRequest(request, self._coordinator.coordinator, on_complete, allowed_versions=versions)
 
-    # -- answers
+    # -- responses
 
     def _on_leave(self, response: ClientResponse) -> None:
         self._state.reset()
@@ -275,7 +275,7 @@ class ConsumerHeartbeatRequestManager:
             self._state.succeeded(now)
             self.member.on_heartbeat_success(body)
             if self.member.state is MemberState.JOINING:
-                self._state.failed(now)  # not an error, but no reason to ask again without a pause
+                self._state.failed(now)  # not an error, but back off before the next request
             return
         self._heartbeat.reset()
         self._state.failed(now)
@@ -298,27 +298,27 @@ class ConsumerHeartbeatRequestManager:
             self._coordinator.handle_disconnect(response)
 
     def _rebalance_failed(self) -> None:
-        """If there is one under way: a member that is refused does not get to the end of it."""
+        """Records the failure of a rebalance in progress: a rejected member cannot complete it."""
         if self._metrics.is_rebalancing:
             self._metrics.rebalance_failed()
 
     def _on_error(self, error: Errors, message: str | None, now: int) -> None:
         log.info("ConsumerGroupHeartbeat of %r failed with %s: %s", self.member, error.name, message)
         if error in _MOVED:
-            # The next one goes out as soon as the new coordinator is known.
+            # The next heartbeat is sent as soon as the new coordinator is known.
             self._coordinator.mark_coordinator_unknown(f"{error.name} in answer to ConsumerGroupHeartbeat", now)
             self._state.reset()
         elif error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
-            pass  # again, after a pause
+            pass  # retried after a backoff
         elif error in _THROWN_OUT or (error is Errors.GROUP_ID_NOT_FOUND and self.member.member_epoch > 0):
-            # A group that is gone, or has become a classic one because nobody else of this protocol was left, does not
-            # know this member either; to join is what brings it back.
+            # A group that is gone, or was converted to a classic one because its last member of this protocol left,
+            # does not know this member either; joining again restores it.
             self.member.transition_to_fenced()
             self._state.reset()
         elif error is Errors.GROUP_AUTHORIZATION_FAILED:
             self._fail(GroupAuthorizationError(f"Not authorized to access group: {self._config.group_id}"))
         elif error is Errors.TOPIC_AUTHORIZATION_FAILED:
-            # The right may be granted, and then this member goes on.
+            # If the permission is granted, this member continues.
             self._tell(error.to_exception(message))
         elif error in _NOT_FOR_US:
             self._unsupported(error, message)

@@ -1,4 +1,4 @@
-"""How far a member of a consumer group (KIP-848) has come: a table of states."""
+"""The states of a member of a consumer group (KIP-848)."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from barnabas.common.identifiers import Uuid
 
 
 class MemberState(Enum):
-    """What a member is doing. Heartbeats go out in all of these but UNSUBSCRIBED, FENCED, FATAL and STALE."""
+    """A member's state. Heartbeats are sent in all of these but UNSUBSCRIBED, FENCED, FATAL and STALE."""
 
     UNSUBSCRIBED = auto()
     """In no group: there is no subscription, or the group was left."""
     JOINING = auto()
-    """It sends heartbeats with epoch 0 until it gets another one."""
+    """It sends heartbeats with epoch 0 until it gets another epoch."""
     RECONCILING = auto()
-    """It has been told what to have, and works on it: commits, listeners, then the assignment itself."""
+    """It has received a target assignment and applies it: commits, listeners, then the assignment itself."""
     ACKNOWLEDGING = auto()
-    """It has what it was told to have, and the next heartbeat, which goes out at once, says so."""
+    """It has the target assignment, and the next heartbeat, sent at once, acknowledges it."""
     STABLE = auto()
-    """It has what it was told to have."""
+    """It has the target assignment."""
     FENCED = auto()
-    """It was thrown out. It tells the listener that all is lost, and joins again."""
+    """It was removed. It calls the listener for the lost partitions, and joins again."""
     PREPARE_LEAVING = auto()
-    """It is about to leave, and tells the listener."""
+    """It is about to leave, and calls the listener."""
     LEAVING = auto()
-    """The next heartbeat, which goes out at once, says that it leaves."""
+    """The next heartbeat, sent at once, leaves the group."""
     FATAL = auto()
-    """Something that does not go away by itself, such as a missing right."""
+    """A permanent error, such as a missing permission."""
     STALE = auto()
-    """It has left because the application does not poll; it joins again when that does."""
+    """It has left because the application does not poll; it joins again at the next poll."""
 
 
 _S = MemberState
@@ -55,7 +55,7 @@ SOURCES: Final[Mapping[MemberState, frozenset[MemberState]]] = {
             _S.PREPARE_LEAVING,
             _S.LEAVING,
             _S.UNSUBSCRIBED,
-            # An answer to a heartbeat from before it was thrown out, or left, can still come.
+            # The response to a heartbeat from before it was removed, or left, can still arrive.
             _S.FENCED,
             _S.STALE,
         }
@@ -68,8 +68,9 @@ NOT_IN_GROUP: Final = frozenset({_S.UNSUBSCRIBED, _S.FENCED, _S.FATAL, _S.STALE}
 
 
 class LocalAssignment(NamedTuple):
-    """Partitions by topic id, and how many different ones this member has been told before. By the latter a member can
-    tell that it was told A, then B, then A again, and has to say that it has A again."""
+    """Partitions by topic id, and a count of the different targets received.
+
+    With the count a member can tell a sequence A, B, A from an unchanged A, and acknowledges A again."""
 
     local_epoch: int
     partitions: Mapping[Uuid, frozenset[int]]

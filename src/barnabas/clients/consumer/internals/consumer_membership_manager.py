@@ -1,4 +1,4 @@
-"""A member of a consumer group in the newer protocol (KIP-848): what it has, what it is to have, and the way there."""
+"""Group membership in the consumer protocol (KIP-848): current assignment, target assignment, reconciliation."""
 
 from __future__ import annotations
 
@@ -36,19 +36,18 @@ _S = MemberState
 
 
 class ConsumerMembershipManager:
-    """The coordinator divides, and tells each member what it is to have; the member works towards that by itself.
+    """Reconciles the member's assignment with the target that the coordinator computes.
 
-    **Reconciliation**, in this order: commit what was consumed, if that is automatic; tell the listener what is taken
-    away; make the new assignment effective; tell the listener what is new; acknowledge. Nobody else gets a partition
-    before it was acknowledged that it was given up, so members never have to wait for each other, only partitions do.
-    It begins when the application polls: only then it is done with the records that it got before.
+    **Reconciliation**, in this order: auto-commit consumed offsets; call the listener for revoked partitions; apply the
+    new assignment; call the listener for added partitions; acknowledge. A partition goes to another member only after
+    its revocation is acknowledged, so members never wait for each other, only partitions do. Reconciliation begins when
+    the application polls, because only then has it processed the previous records.
 
-    The coordinator names topics by their ids. Ids that are not in the metadata yet are left for later; what can be
-    reconciled is.
+    The coordinator names topics by their ids. Ids that are not in the metadata yet are reconciled later.
 
-    **The epoch** comes from the coordinator and goes along with everything that the member sends. A member that is
-    *fenced* has been given up by the coordinator: what it had is lost, and it joins again, under the same id, which it
-    has made up itself (KIP-1082).
+    **The epoch** comes from the coordinator and is part of every request of the member. A *fenced* member was removed
+    by the coordinator: its partitions are lost, and it joins again under the same id, which it has generated itself
+    (KIP-1082).
     """
 
     def __init__(self, parts: GroupParts, member_id: str) -> None:
@@ -65,12 +64,12 @@ class ConsumerMembershipManager:
         self.current: LocalAssignment = NO_ASSIGNMENT
         self.target: LocalAssignment = NO_ASSIGNMENT
         self._topic_names: dict[Uuid, str] = {}
-        """Of what is assigned: metadata may forget a topic before it is revoked."""
+        """The names of assigned topics: metadata may forget a topic before it is revoked."""
         self._reconciliation = 0
-        """Counts reconciliations; 0 if none is under way, see `_is_current`."""
+        """The number of the current reconciliation; 0 if there is none, see `_is_current`."""
         self._reconciling = False
         self._to_be_told: set[TopicPartition] = set()
-        """Partitions that are assigned, but whose listener failed when it was told; it is told again."""
+        """Assigned partitions whose listener failed; it is called again."""
         self._woken_for = -1
         self._subscription_updated = False
         self._is_poll_timer_expired = False
@@ -79,7 +78,7 @@ class ConsumerMembershipManager:
         self._leave_operation = GroupMembershipOperation.DEFAULT
         self._group_metadata = ConsumerGroupMetadata(config.group_id, -1, "", config.group_instance_id)
 
-    # -- what others ask
+    # -- queries of other parts
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -131,12 +130,12 @@ class ConsumerMembershipManager:
             self.maybe_reconcile(now, application_polls=True)
 
     def _wake_application(self) -> None:
-        """It may be waiting for records; a reconciliation begins when it polls again."""
+        """Wakes an application that waits for records, because a reconciliation begins when it polls again."""
         if self._woken_for != self.target.local_epoch:
             self._woken_for = self.target.local_epoch
             self._events.put(CallbackEvent(lambda: None))
 
-    # -- answers of the coordinator
+    # -- coordinator responses
 
     def on_heartbeat_success(self, response: ConsumerGroupHeartbeatResponse) -> None:
         if self.state is _S.LEAVING or self.state in NOT_IN_GROUP:
@@ -144,7 +143,7 @@ class ConsumerMembershipManager:
         if response.member_id:
             self.member_id = response.member_id
         if response.member_epoch <= 0:
-            return  # a group whose pattern has not been matched yet is in epoch 0: not joined so far
+            return  # epoch 0 means not joined: the group's pattern is not matched yet
         self._update_epoch(response.member_epoch)
         if response.assignment is None:
             return
@@ -161,7 +160,7 @@ class ConsumerMembershipManager:
             self._transition_to(_S.STABLE)
 
     def on_leave_answered(self) -> None:
-        """Whatever the answer is, or if there is none: leaving is tried once only."""
+        """Completes leaving after any response or none: it is tried only once."""
         if self.state is _S.UNSUBSCRIBED:
             self._complete_leave()
 
@@ -180,13 +179,13 @@ class ConsumerMembershipManager:
             self._transition_to(_S.UNSUBSCRIBED)
             self._complete_leave()
 
-    # -- joining, and being thrown out
+    # -- joining and fencing
 
     def transition_to_joining(self) -> None:
         if self.state is _S.FATAL:
             log.warning("The group is not joined: there was a fatal error")
             return
-        self._reconciliation += 1  # one that is under way is about a membership that is over
+        self._reconciliation += 1  # invalidates the reconciliation of the former membership
         self._reconciling = False
         self._update_epoch(JOIN_EPOCH)
         self._transition_to(_S.JOINING)
@@ -250,10 +249,10 @@ class ConsumerMembershipManager:
         self._to_be_told.clear()
         self._woken_for = -1
 
-    # -- an application that does not poll
+    # -- poll timeout
 
     def on_poll_timer_expired(self) -> None:
-        """Leaves at once. What it had is lost: the listener is told when the application polls again."""
+        """Leaves at once. The partitions are lost; the listener is called when the application polls again."""
         self._is_poll_timer_expired = True
         self._transition_to(_S.PREPARE_LEAVING)
         self._transition_to_leaving()
@@ -278,7 +277,7 @@ class ConsumerMembershipManager:
     # -- leaving
 
     def leave_group(self, operation: GroupMembershipOperation, deadline_ms: int | None) -> Future[None]:  # noqa: ARG002
-        """The deadline is looked after by who sends the heartbeats."""
+        """Leaves the group. The heartbeat manager enforces the deadline."""
         if self._leaving is not None:
             return self._leaving
         self._subscription_updated = False
@@ -301,7 +300,7 @@ class ConsumerMembershipManager:
             if self.state is _S.PREPARE_LEAVING:
                 self._transition_to_leaving()
                 if operation is GroupMembershipOperation.REMAIN_IN_GROUP and self._config.group_instance_id is None:
-                    # Nothing to say: the coordinator finds out when no more heartbeats come.
+                    # Send nothing: the coordinator removes the member when heartbeats stop.
                     self._transition_to(_S.UNSUBSCRIBED)
             if self.state is not _S.LEAVING:
                 self._complete_leave()
@@ -310,7 +309,7 @@ class ConsumerMembershipManager:
         return future
 
     def _leave_from_outside(self) -> Future[None]:
-        """The coordinator has nothing to hear; but a listener may still be on its way to hear of what was lost."""
+        """Completes leaving for a member that is not in the group, once the listener has heard of lost partitions."""
         if self.state is not _S.FATAL:
             self._transition_to(_S.UNSUBSCRIBED)
         future: Future[None] = new_future()
@@ -335,7 +334,7 @@ class ConsumerMembershipManager:
         self.current = NO_ASSIGNMENT
 
     def abandon_leave(self) -> None:
-        """It took too long."""
+        """Gives up leaving after the deadline."""
         if self._leaving is None:
             return
         self._clear_assignment()
@@ -361,15 +360,15 @@ class ConsumerMembershipManager:
             return
         owned = self._subscriptions.assignment.partitions()
         if owned and not application_polls:
-            # Listeners and commits are a matter for when the application polls. It may be waiting for records.
+            # Listeners and commits run when the application polls. It may be waiting for records.
             self._wake_application()
             return
         assigned_by_id, assigned = self._resolve_target()
         resolved = LocalAssignment(self.target.local_epoch, assigned_by_id)
         if resolved == self.current:
-            return  # the names of the rest are on their way
+            return  # the names of the other topics are being fetched
         if self.current is not NO_ASSIGNMENT and resolved.partitions == self.current.partitions:
-            # What is new is not known by name yet. What there is, is as it should be, and that can be said.
+            # The new topics have no known names yet. The current assignment is correct and can be acknowledged.
             self.current = resolved
             self._transition_to(_S.ACKNOWLEDGING)
             return
@@ -386,7 +385,7 @@ class ConsumerMembershipManager:
             sorted(added),
             sorted(revoked),
         )
-        # Records of these that come in while the commit is under way would be read again by the next owner.
+        # Records of these that arrive during the commit would be read again by the next owner.
         self._subscriptions.assignment.mark_pending_revocation(revoked)
 
         def committed(error: BaseException | None) -> None:
@@ -426,7 +425,7 @@ class ConsumerMembershipManager:
         then(self._commits.auto_commit_before_revocation(deadline_ms), committed)
 
     def _is_current(self, number: int) -> bool:
-        """Whether a reconciliation still makes sense: not if the member has left, was fenced, or joined again."""
+        """Whether a reconciliation is still valid: not if the member has left, was fenced, or rejoined."""
         return self._reconciling and number == self._reconciliation and self.state is _S.RECONCILING
 
     def _drop(self, partitions: set[TopicPartition]) -> None:
@@ -435,7 +434,7 @@ class ConsumerMembershipManager:
             self._subscriptions.assign_from_subscribed(kept)
 
     def _resolve_target(self) -> tuple[Mapping[Uuid, frozenset[int]], set[TopicPartition]]:
-        """The part of the target whose topics are known by name."""
+        """Returns the part of the target whose topic names are known."""
         snapshot = self._metadata.snapshot
         by_id: dict[Uuid, frozenset[int]] = {}
         partitions: set[TopicPartition] = set()

@@ -13,10 +13,10 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 
 
 class ConsumerMetadata(Metadata):
-    """Knows the topics that are subscribed to or assigned; and all topics, while there is a pattern to match.
+    """Keeps metadata of subscribed or assigned topics; of all topics while there is a pattern to match.
 
-    Some calls are about other topics (``offsets_for_times`` of any partition): those are *transient*, asked for while
-    the call lasts.
+    Some calls need other topics (``offsets_for_times`` of any partition): those are *transient*, kept while the call
+    lasts.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class ConsumerMetadata(Metadata):
         self._include_internal_topics = include_internal_topics
         self._transient_topics: dict[str, int] = {}
 
-    # -- what to ask for
+    # -- topics to request
 
     def new_metadata_request(self, now: int) -> MetadataRequestAndVersion:  # noqa: ARG002 - all topics, each time
         with self.lock:
             subscriptions = self._subscriptions
-            # The topics that a pattern of the broker's matched are known by id only, until metadata tells their names;
-            # asking for all of them is how Kafka's consumer finds out.
+            # Topics that a broker-side pattern matched are known by id only, until metadata has their names; like
+            # Kafka's consumer, request all topics.
             if subscriptions.subscription.has_pattern() or subscriptions.subscription.has_re2j_pattern():
                 request = MetadataRequest(topics=None, allow_auto_topic_creation=self._allow_auto_topic_creation)
             else:
@@ -67,7 +67,7 @@ class ConsumerMetadata(Metadata):
             )
 
     def add_transient_topics(self, topics: Iterable[str]) -> None:
-        """For as long as a call is about them; counted, as two calls may be about the same one."""
+        """Adds topics for the duration of a call; counted, as two calls may need the same one."""
         with self.lock:
             snapshot = self.snapshot
             missing = False
@@ -86,7 +86,7 @@ class ConsumerMetadata(Metadata):
                 else:
                     self._transient_topics.pop(topic, None)
 
-    # -- what is known
+    # -- state
 
     def current_leader(self, partition: TopicPartition) -> LeaderAndEpoch:
         info = self.snapshot.partition(partition)
@@ -95,7 +95,7 @@ class ConsumerMetadata(Metadata):
         return LeaderAndEpoch(info.leader, info.leader_epoch)
 
     def matching_topics(self) -> frozenset[str]:
-        """The known topics that the pattern matches."""
+        """Returns the known topics that the pattern matches."""
         return frozenset(
             topic.name
             for topic in self.snapshot.topics.values()

@@ -1,4 +1,4 @@
-"""The metrics of a consumer, under Kafka's names."""
+"""The consumer's metrics, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODE_GROUP: Final = "consumer-node-metrics"
 
 
 class KafkaConsumerMetrics:
-    """How the application treats the consumer: how often it polls, and how long it waits in other calls."""
+    """Metrics of the application's calls: how often it polls, and how long it waits in other calls."""
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._clock = clock
@@ -75,23 +75,23 @@ class KafkaConsumerMetrics:
 
 
 class FetchedAnswer:
-    """What has been read so far of an answer to a fetch, of all its partitions that had records.
+    """What has been read of a fetch response, over all of its partitions with records.
 
-    They are read one by one, perhaps in many polls. How large the answer was is known, and recorded, when the last of
-    them has been read or thrown away.
+    They are read one by one, perhaps in many polls. The size is recorded when the last of them has been read or
+    discarded.
     """
 
     __slots__ = ("left", "topics")
 
     def __init__(self) -> None:
         self.left = 0
-        """So many of its partitions have not been read to their end."""
+        """The number of partitions that are not read to their end."""
         self.topics: dict[str, list[int]] = {}
-        """Bytes and records of each."""
+        """Bytes and records of each topic."""
 
 
 class FinishedFetch(Protocol):
-    """An answer for a partition that has been consumed (see `CompletedFetch`)."""
+    """A consumed partition of a response (see `CompletedFetch`)."""
 
     partition: TopicPartition
     records_read: int
@@ -100,7 +100,7 @@ class FinishedFetch(Protocol):
 
 
 class FetchMetrics:
-    """What is fetched and consumed. Recorded once for each poll, or answer and partition, never for a record."""
+    """Metrics of fetching. Recorded once for each poll, or response and partition, never for a record."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -125,7 +125,7 @@ class FetchMetrics:
         self._of_topic: dict[str, tuple[Sensor, Sensor, Sensor, Sensor]] = {}
         self._of_partition: dict[TopicPartition, tuple[Sensor, Sensor]] = {}
         self._assigned: dict[TopicPartition, MetricName] = {}
-        """The names of their `preferred-read-replica`. Belongs to the background thread."""
+        """The names of their `preferred-read-replica` metrics. Owned by the background thread."""
 
     def _name(self, name: str, description: str, tags: dict[str, str] | None = None) -> MetricName:
         return self._metrics.metric_name(name, FETCH_GROUP, tags, description)
@@ -142,7 +142,7 @@ class FetchMetrics:
         sensor.add_compound(Meter(rate, total, stat=WindowedCount() if count else None))
 
     def record_answer(self, node: str, latency_ms: int) -> None:
-        """A fetch request was answered."""
+        """Records a fetch response."""
         time_ms = self._metrics.clock.milliseconds()
         self.fetch_latency.record_soon(latency_ms, time_ms)
         sensor = self._of_node.get(node) or self._node(node)
@@ -159,11 +159,10 @@ class FetchMetrics:
     def record_finished(
         self, finished: Sequence[FinishedFetch], lags_and_leads: Sequence[tuple[int | None, int | None] | None]
     ) -> None:
-        """The answers that were consumed in one poll, and how far their partitions are from end and beginning; None for
-        one that this consumer has no more.
+        """Records the responses consumed in one poll, and lag and lead of their partitions; None if no longer assigned.
 
-        What is measured of all partitions together is recorded once for all of them. A table is made of an answer's
-        partitions, and to record each by itself would take about as long as to decode a hundred records.
+        Values of all partitions together are recorded once. A table covers all partitions of a response, and recording
+        each separately would take about as long as decoding a hundred records.
         """
         time_ms = self._metrics.clock.milliseconds()
         notes: list[tuple[Sensor, float]] = []
@@ -228,7 +227,7 @@ class FetchMetrics:
         Sensor.record_each_soon(notes, time_ms)
 
     def record_dropped(self, dropped: Sequence[FinishedFetch]) -> None:
-        """Answers that will not be read any further: what has been read of them counts."""
+        """Records discarded responses: the part that was read counts."""
         self.record_finished(dropped, [(None, None)] * len(dropped))
 
     def _topic(self, topic: str) -> tuple[Sensor, Sensor, Sensor, Sensor]:
@@ -273,14 +272,14 @@ class FetchMetrics:
                 "The replica that the partition is read from, or -1 for its leader.",
                 {"topic": partition.topic, "partition": str(partition.partition)},
             )
-            # At time 0 none has expired; that is for who fetches to find out.
+            # At time 0 none has expired; the fetcher checks expiry.
             self._metrics.add_metric(
                 name,
                 lambda *_, partition=partition: -1 if (found := replica(partition, 0)) is None else found,
             )
         for partition in self._assigned.keys() - wanted:
             self._metrics.remove_metric(self._assigned.pop(partition))
-        # Those with sensors are in a list at once: the application thread may be adding some.
+        # Copy the keys in one step: the application thread may be adding some.
         for partition in list(self._of_partition):
             if partition not in wanted:
                 del self._of_partition[partition]

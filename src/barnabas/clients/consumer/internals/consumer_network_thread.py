@@ -1,4 +1,4 @@
-"""The background thread of a consumer."""
+"""The consumer's background thread."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ THREAD_NAME: Final = "consumer_background_thread"
 
 
 class ConsumerNetworkThread:
-    """Runs the request managers over the network, until it is told to stop.
+    """Runs the request managers and the network client until closed.
 
-    One turn, `run_once`, is: do what the application wants to have done; ask every manager what it wants to send; send
-    that; wait for the network, as long as the most impatient manager says; and hand the answers out. Whatever the
-    application hands in wakes the thread from its wait. A test takes turns by itself, with a clock that it moves.
+    One iteration, `run_once`: run the application's events; collect each manager's requests; send them; poll the
+    network, at most as long as the shortest wait of a manager; dispatch the responses. A new application event wakes
+    the poll. Tests call `run_once` themselves, with a manual clock.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class ConsumerNetworkThread:
         self._clock = clock
         self.events = ApplicationEventQueue(delegate.wakeup, clock)
         self.on_turn: Callable[[int], None] = lambda _now: None
-        """Told of each turn, on this thread: for metrics."""
+        """Called in each iteration, on this thread: for metrics."""
         self._running = True
         self._ended = False
         self._close_deadline_ms: int | None = None
         self._thread = threading.Thread(target=self.run, name=f"{THREAD_NAME} | {name}", daemon=True)
         self.on_end: Callable[[], None] = lambda: None
-        """Tells the application, which may wait for it."""
+        """Notifies the application, which may wait for the thread's end."""
         self.maximum_time_to_wait_ms = FOREVER
-        """How long the application may wait for records without looking around. Written in every turn, read by the
-        application thread; an old value does no harm."""
+        """How long the application may wait for records before it checks again. Written in every iteration, read by the
+        application thread; a stale value is harmless."""
 
     # -- the loop
 
@@ -82,7 +82,7 @@ class ConsumerNetworkThread:
             self.on_end()
 
     def run_once(self) -> None:
-        """One turn."""
+        """Runs one iteration."""
         now = self._clock.hi_res_milliseconds()
         self.on_turn(now)
         self.events.process(now)
@@ -90,7 +90,7 @@ class ConsumerNetworkThread:
         wait_ms = FOREVER
         for manager in self._managers:
             result = manager.poll(now)
-            if result is EMPTY:  # as most of them say in most turns
+            if result is EMPTY:  # the common case
                 continue
             if result.unsent_requests:
                 delegate.add(result.unsent_requests, now)
@@ -100,13 +100,13 @@ class ConsumerNetworkThread:
             self.maximum_time_to_wait_ms = min([manager.maximum_time_to_wait(now) for manager in self._impatient])
 
     def wakeup(self) -> None:
-        """Ends the wait of the turn that is under way. May be called from any thread."""
+        """Ends the current poll. Thread-safe."""
         self._delegate.wakeup()
 
-    # -- the end
+    # -- close
 
     def initiate_close(self, deadline_ms: int) -> None:
-        """Has the thread end; requests that it has yet to send get until the deadline."""
+        """Ends the thread; unsent requests have until the deadline."""
         self._close_deadline_ms = deadline_ms
         self._running = False
         if self.is_started:
@@ -116,7 +116,7 @@ class ConsumerNetworkThread:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has sent its last."""
+        """Whether it has sent its last request."""
         return self._ended
 
     def join(self) -> None:
@@ -143,7 +143,7 @@ class ConsumerNetworkThread:
         while self._delegate.has_unsent_requests() and now < deadline_ms:
             self._delegate.poll(min(deadline_ms - now, 100), now)
             now = self._clock.hi_res_milliseconds()
-        # They are on their way; what brokers answer to them is of no interest, and closing sends them off.
+        # Their responses do not matter; closing flushes the requests.
         self._delegate.poll(0, now)
 
     def __repr__(self) -> str:

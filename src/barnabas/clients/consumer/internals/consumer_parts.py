@@ -1,4 +1,4 @@
-"""What a consumer is made of, put together."""
+"""Builds the parts of a consumer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from barnabas.network.selectable import Selectable
 
 
 class ConsumerParts:
-    """The parts of a consumer, made in the order in which they need each other, and nothing begun yet."""
+    """The parts of a consumer, created in dependency order and not started."""
 
     def __init__(
         self,
@@ -196,12 +196,12 @@ class ConsumerParts:
     def _network_client(self, selector: Selectable | None, resolver: HostResolver) -> NetworkClient:
         settings = NetworkSettings(
             client_id=self.config.client_id,
-            # As many as managers like to send; each of them limits itself.
+            # Effectively unlimited: each manager limits itself.
             max_in_flight=100,
             request_timeout_ms=self.config.request_timeout_ms,
-            # Kafka's default of 64 KiB is a floor here: systems begin with no less. To ask for it would tie the buffer
-            # to that size, so that an answer of megabytes comes in a hundred pieces, each with a wait of its own at
-            # both ends; left alone it grows with the traffic. A size that was given is asked for.
+            # Kafka's default of 64 KiB is a floor here, because systems begin with no less. Setting it would fix the
+            # buffer at that size, so that a response of megabytes comes in a hundred pieces, each with a wait at both
+            # ends; otherwise it grows with the traffic. An explicit size is set.
             receive_buffer_bytes=(
                 self.config.values.get_int("receive.buffer.bytes") if self._sizes_receive_buffers else -1
             ),

@@ -1,7 +1,7 @@
-"""The bytes that classic consumers exchange through the broker: subscriptions and assignments.
+"""The embedded protocol of classic consumers: subscriptions and assignments.
 
-Each is preceded by a version. A newer one than this client knows is read as the newest it does: what was added comes at
-the end, and is ignored.
+Each is preceded by a version. A version newer than this client's is read as the newest it knows: added fields come at
+the end, and are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.protocol.messages.consumer_protocol import (
 )
 
 PROTOCOL_TYPE: Final = "consumer"
-"""What members of such groups call the thing they agree on; Kafka Connect has another."""
+"""The protocol type of consumer groups; Kafka Connect has another."""
 
 _VERSION: Final = struct.Struct(">h")
 _LATEST: Final = ConsumerProtocolSubscription.versions.highest

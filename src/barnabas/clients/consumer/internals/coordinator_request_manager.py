@@ -1,4 +1,4 @@
-"""Finds the broker that coordinates the group, and finds it again when it has moved."""
+"""Finds the group coordinator, and finds it again after it has moved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONG_DISCONNECT_MS: Final = 60_000
 
 
 class _FindCoordinator:
-    """Asks for one key, in the form of the version: up to 3 there is a field for one, later there is a list."""
+    """Builds FindCoordinator for one key: versions up to 3 have a single field, later ones a list."""
 
     api_key: ApiKey = ApiKey.FIND_COORDINATOR
     allowed_versions: VersionRange = ApiKey.FIND_COORDINATOR.stable_versions
@@ -40,14 +40,13 @@ class _FindCoordinator:
 
 
 class CoordinatorRequestManager:
-    """Knows where the coordinator is, or asks.
+    """Looks up the group coordinator and caches it.
 
-    Whoever gets an answer that says otherwise (NOT_COORDINATOR), or none at all, marks it as unknown; then it is looked
-    up again, from any broker, with pauses in between as long as that fails.
+    A NOT_COORDINATOR error or a missing response marks it as unknown. Then it is looked up again, from any broker, with
+    a backoff while that fails.
 
-    The coordinator has a connection of its own, even where the same broker also leads partitions: a heartbeat must not
-    wait behind a fetch that the broker is holding back. As a node it therefore goes by another number, counted down
-    from the largest there is.
+    The coordinator has its own connection, even if the same broker also leads partitions: a heartbeat must not wait
+    behind a fetch that the broker holds. So it has a separate node id, counted down from the largest integer.
     """
 
     def __init__(self, group_id: str, retry_backoff_ms: int, retry_backoff_max_ms: int, random: Random) -> None:
@@ -71,7 +70,7 @@ class CoordinatorRequestManager:
         return self._state.remaining_backoff_ms(now)
 
     def poll_on_close(self, now: int) -> PollResult:
-        """Without a coordinator nobody can be told of the end; one attempt to find it is worth it."""
+        """Makes one last attempt to find the coordinator, which is needed to leave the group."""
         return self.poll(now)
 
     def _on_response(self, response: ClientResponse) -> None:
@@ -118,7 +117,7 @@ class CoordinatorRequestManager:
         log.debug("FindCoordinator failed: %s", message or error.message)
 
     def take_fatal_error(self) -> Exception | None:
-        """Why asking is of no use, told once. It is asked again all the same: rights may be granted."""
+        """Returns a fatal lookup error, once. Lookups continue, because permission may be granted."""
         error, self._fatal_error = self._fatal_error, None
         return error
 
@@ -137,6 +136,6 @@ class CoordinatorRequestManager:
         self._unknown_since_ms = now
 
     def handle_disconnect(self, response: ClientResponse) -> None:
-        """A request to the coordinator ended without an answer."""
+        """Handles a request to the coordinator that ended without a response."""
         if response.disconnected:
             self.mark_coordinator_unknown(response.reason or "disconnected", response.received_ms)

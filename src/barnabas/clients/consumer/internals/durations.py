@@ -1,12 +1,12 @@
-"""Times that are added up."""
+"""Sums of durations."""
 
 from __future__ import annotations
 
 
 class Durations:
-    """How often something took its time, and how long. Written by one thread, read by any.
+    """Counts events and sums up their durations. Written by one thread, read by any.
 
-    To add to two integers is all that is done when it happens; see `CountedAvg` for what is made of them.
+    Recording adds to two integers; `CountedAvg` computes averages from them.
     """
 
     __slots__ = ("count", "longest_ms", "total_ms")
@@ -15,7 +15,7 @@ class Durations:
         self.count = 0
         self.total_ms = 0
         self.longest_ms = 0
-        """Since somebody has set it to 0."""
+        """The maximum since it was last set to 0."""
 
     def add(self, elapsed_ms: int) -> None:
         if elapsed_ms > 0:

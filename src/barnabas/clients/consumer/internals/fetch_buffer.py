@@ -1,4 +1,4 @@
-"""Answers to fetches that the application has not taken yet, and the place where it waits for them."""
+"""Buffers fetch responses; the application thread waits here."""
 
 from __future__ import annotations
 
@@ -13,40 +13,39 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class FetchBuffer:
-    """Between the two threads of a consumer: the background one adds, the application's takes.
+    """Passes fetch responses from the background thread to the application thread.
 
-    ``next_in_line`` is the answer that the application is in the middle of. While a partition is in here, nothing more
-    is fetched of it: that bounds what a slow application can pile up to one answer per partition. An application that
-    reads tables takes whole answers, megabytes at a time, and decodes them for as long as the next ones take to arrive.
-    For such a one there may be a second answer, which begins where the first ends (see ``reads_ahead``).
+    ``next_in_line`` is the response that the application is reading. While a partition is buffered, it is not fetched:
+    a slow application piles up at most one response per partition. An application that reads tables takes whole
+    responses, megabytes at a time, and decodes them while the next ones arrive. For it there may be a second response,
+    which begins where the first ends (see ``reads_ahead``).
 
-    It is also where the application thread waits, for whatever it waits: data, the end of a request, an event, a
-    `wakeup`. So there is one condition, and whoever has news notifies it.
+    The application thread also waits here for everything else: the end of a request, an event, a `wakeup`. So there is
+    one condition, which every source of news notifies.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        """Guards all fields. Nothing else is locked inside it."""
+        """Guards all fields. No other lock is taken while it is held."""
         self._news = threading.Condition(self._lock)
         self._completed: deque[CompletedFetch] = deque()
         self._next_in_line: CompletedFetch | None = None
         self._notified = False
         self.reads_ahead = False
-        """Whether a second answer may be fetched while the first is here. Written by the application thread, as it
-        reads one way or the other; a value that is a moment old does no harm."""
+        """Whether a second response may be fetched while the first is here. Written by the application thread as it
+        reads records or tables; a slightly stale value is harmless."""
         self.leaves_unread = False
-        """Whether records that are in files of this machine are better left there until they are taken. Written as
-        ``reads_ahead`` is."""
+        """Whether records in files of this machine stay there until they are taken. Written like ``reads_ahead``."""
         self.holds_up = True
-        """Whether something is not fetched because of what is here. If not, nobody need be told that it has been taken:
-        an answer is on its way, and with it the background thread will look anyway. Written by that thread, before and
-        after it looks; who has taken something reads it after that."""
+        """Whether buffered data prevents a fetch. If not, taking data needs no notification: a response is on its way,
+        and the background thread checks again when it arrives. The background thread writes this before and after it
+        checks; the application thread reads it after it has taken something."""
         self.on_news: Callable[[], None] | None = None
-        """Called along with each notification, on whatever thread that comes from, for who cannot wait on a condition.
-        It must not wait, and lock nothing."""
+        """Called with each notification, on the notifying thread, for code that cannot wait on a condition. It must not
+        block or take a lock."""
         self.on_dropped: Callable[[Sequence[CompletedFetch]], None] = lambda _dropped: None
-        """Told of answers that are thrown away, on the application thread, without a lock: for metrics."""
+        """Called with discarded responses, on the application thread, without a lock: for metrics."""
 
     def add(self, fetches: Iterable[CompletedFetch]) -> None:
         with self._lock:
@@ -54,18 +53,17 @@ class FetchBuffer:
             self._tell()
 
     def add_first(self, fetches: Iterable[CompletedFetch]) -> None:
-        """Puts answers back that were taken out."""
+        """Puts responses back that were taken out."""
         with self._lock:
             self._completed.extendleft(reversed(list(fetches)))
 
     def peek(self) -> CompletedFetch | None:
-        """The oldest answer. For the application thread: no other takes anything out, and so there is nothing to
-        lock."""
+        """Returns the oldest response. Needs no lock, because only the application thread removes responses."""
         completed = self._completed
         return completed[0] if completed else None
 
     def waiting(self) -> list[CompletedFetch]:
-        """All that there are behind the next in line, the oldest first."""
+        """Returns all responses behind the next in line, the oldest first."""
         with self._lock:
             return list(self._completed)
 
@@ -83,7 +81,7 @@ class FetchBuffer:
             self._next_in_line = fetch
 
     def advance(self) -> CompletedFetch | None:
-        """Makes the oldest answer the next in line; in one step, so that its partition is never seen as not here."""
+        """Makes the oldest response the next in line, in one step, so that its partition always counts as buffered."""
         with self._lock:
             self._next_in_line = self._completed.popleft() if self._completed else None
             return self._next_in_line
@@ -93,7 +91,7 @@ class FetchBuffer:
             return not self._completed and (self._next_in_line is None or self._next_in_line.is_consumed)
 
     def buffered_partitions(self) -> set[TopicPartition]:
-        """The partitions that there is something of."""
+        """Returns the partitions with buffered data."""
         with self._lock:
             found = {fetch.partition for fetch in self._completed}
             if self._next_in_line is not None and not self._next_in_line.is_consumed:
@@ -101,10 +99,10 @@ class FetchBuffer:
             return found
 
     def ends(self) -> dict[TopicPartition, int | None]:
-        """The partitions that there is something of, and where a second answer would begin; None if there must be none.
+        """Returns the buffered partitions, and where a second response would begin; None if there must be none.
 
-        That is so for a partition with two answers, and for one whose only answer is an error: what comes of that is
-        not known before its turn.
+        There must be none for a partition with two responses, or whose only response is an error, which is handled in
+        its turn.
         """
         with self._lock:
             fetches = list(self._completed)
@@ -121,7 +119,7 @@ class FetchBuffer:
         return found
 
     def retain_all(self, partitions: AbstractSet[TopicPartition]) -> None:
-        """Throws away what belongs to other partitions, which this consumer has no more."""
+        """Discards data of all other partitions, which are no longer assigned."""
         with self._lock:
             dropped = [fetch for fetch in self._completed if fetch.partition not in partitions]
             if dropped:
@@ -137,7 +135,7 @@ class FetchBuffer:
     # -- waiting
 
     def notify(self) -> None:
-        """There is news for the application, of whatever kind."""
+        """Wakes the application thread."""
         with self._lock:
             self._tell()
 
@@ -148,7 +146,7 @@ class FetchBuffer:
             self.on_news()
 
     def take_news(self) -> bool:
-        """Whether there was any since this was last asked."""
+        """Returns whether there was news since the last call."""
         with self._lock:
             notified, self._notified = self._notified, False
             return notified

@@ -1,4 +1,4 @@
-"""Takes records out of the buffer and moves positions on."""
+"""Takes records out of the buffer and advances positions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNUSUAL = frozenset({*TOPIC_MISSING, Errors.INCONSISTENT_TOPIC_ID, Errors.UNKNO
 
 
 class Collected:
-    """The records of one poll, by partition, and where each of them goes on."""
+    """The records of one poll by partition, and the next position of each."""
 
     __slots__ = ("count", "has_drained", "next_positions", "parts", "position_advanced")
 
@@ -46,19 +46,17 @@ class Collected:
         self.next_positions: dict[TopicPartition, FetchPosition] = {}
         self.count = 0
         self.position_advanced = False
-        """Whether a position has moved, which it also does past records that nobody is to see."""
+        """Whether a position has moved, possibly past invisible records."""
         self.has_drained = False
-        """Whether there is a partition now of which nothing is left, and which is fetched again only if the background
-        thread is told."""
+        """Whether a partition has been drained, which is fetched again only if the background thread is notified."""
 
 
 class FetchCollector:
-    """What `poll` does with the answers that the background thread has got. Belongs to the application thread.
+    """Reads the responses that the background thread has fetched, for `poll`. Used by the application thread.
 
-    An answer counts if it is about the very position that the partition is at; if the application has sought
-    elsewhere meanwhile, or the partition has gone, it is thrown away. An error in it is dealt with when its turn
-    comes, not when it arrives, and is raised only if no records come before it: what has been read already is handed
-    out first.
+    A response is valid only for the partition's current position; if the application has sought elsewhere, or the
+    partition was revoked, the response is discarded. An error in it is handled in its turn, not on arrival, and is
+    raised only if no records come before it.
     """
 
     def __init__(
@@ -85,14 +83,14 @@ class FetchCollector:
         self._clock = clock
         self._client_id = client_id
         self._tables: TableReader | None = None
-        """For who reads tables."""
+        """Created for applications that read tables."""
 
     def close(self) -> None:
         if self._tables is not None:
             self._tables.close()
 
     def collect_fetch(self, max_records: int) -> Collected:
-        """Up to so many records."""
+        """Returns up to the given number of records."""
         self._buffer.reads_ahead = self._buffer.leaves_unread = False
         found = Collected()
         parts: dict[TopicPartition, list[ConsumerRecord]] = found.parts
@@ -112,14 +110,14 @@ class FetchCollector:
     def collect_tables(
         self, max_records: int | None, columns: tuple[str, ...] | None, include_headers: bool, binary_type: str
     ) -> Collected:
-        """The same as Arrow tables: all that there is, if no number is given, but no second answer for a partition.
+        """Returns Arrow tables: all records if no number is given, but only one response of each partition.
 
-        That one is for the next call: then the fetch of a third is on its way while the second is being decoded. Whole
-        answers come as sections (see `columns.fetch_sections`), of which one table is made for all partitions.
+        A second response is left for the next call, so that a third is fetched while the second is decoded. Whole
+        responses are read as sections (see `columns.fetch_sections`), and one table is made for all partitions.
         """
         buffer = self._buffer
         buffer.reads_ahead = True
-        # Values that are copied, with nothing else that has to be looked at a second time.
+        # Only if values are copied and nothing else needs a second pass over them.
         buffer.leaves_unread = (
             binary_type == "binary"
             and max_records is None
@@ -132,7 +130,7 @@ class FetchCollector:
             self._tables = TableReader(self._client_id)
         tables = self._tables
         shared: EarlyColumns | None = None
-        may_share = binary_type == "binary"  # of views nothing is copied
+        may_share = binary_type == "binary"  # views copy nothing
 
         def take(fetch: CompletedFetch) -> None:
             nonlocal shared, may_share
@@ -146,7 +144,7 @@ class FetchCollector:
                         found.count += sections.records
                         parts.setdefault(fetch.partition, []).append(sections)
                     return
-            shared = None  # rows have to follow each other
+            shared = None  # rows must be contiguous
             if fetch.is_consumed or not fetch.read_all():
                 return
             limit = None if max_records is None else max_records - found.count
@@ -162,7 +160,7 @@ class FetchCollector:
         return found
 
     def _read_along_with(self, first: CompletedFetch) -> list[CompletedFetch]:
-        """This answer, and all that are probably going to be read along with it."""
+        """Returns this response, and those that will probably be read in the same call."""
         fetches, partitions = [first], {first.partition}
         waiting = self._buffer.waiting()
         positions = self._positions.fetchable_positions() if waiting else {}
@@ -183,8 +181,7 @@ class FetchCollector:
         take: Callable[[CompletedFetch], None],
         unwanted: Container[TopicPartition] = (),
     ) -> None:
-        """Has records taken from the answers that may be read now, up to one of a partition that is not wanted, and
-        moves the positions."""
+        """Reads the responses whose turn it is, up to one of an unwanted partition, and advances positions."""
         buffer = self._buffer
         paused: list[CompletedFetch] = []
         finished: list[CompletedFetch] = []
@@ -194,14 +191,14 @@ class FetchCollector:
                 if fetch is None or fetch.is_consumed:
                     fetch = buffer.peek()
                     if fetch is None or fetch.partition in unwanted:
-                        buffer.next_in_line = None  # or what it came with could not be used for another answer yet
+                        buffer.next_in_line = None  # so that its memory can be reused for another response
                         break
                     if not self._initialize_next(fetch, found):
                         fetch = None
                         continue
                 position = self._positions.fetchable_position(fetch.partition)
                 if position is None and self._assignment.is_paused(fetch.partition):
-                    # Kept for when it is resumed, and out of the way of others until then.
+                    # Kept until it is resumed, without blocking others.
                     paused.append(fetch)
                     fetch = buffer.next_in_line = None
                 elif self._collect_from(fetch, position, found, take):
@@ -228,8 +225,8 @@ class FetchCollector:
         found: Collected,
         take: Callable[[CompletedFetch], None],
     ) -> bool:
-        """Returns whether nothing is left of it. Then its partition goes to the end, if it has given anything, so that
-        others get their turn in the next request."""
+        """Returns whether it is drained. Then its partition moves to the end, if it returned records, so that others
+        come first in the next request."""
         partition, before = fetch.partition, fetch.next_fetch_offset
         if position is None or position.offset != before:
             log.debug("Records of %s from %d are not wanted any more", partition, before)
@@ -259,16 +256,16 @@ class FetchCollector:
             "past the record to continue consumption."
         )
 
-    # -- an answer's turn
+    # -- next response
 
     def _initialize_next(self, fetch: CompletedFetch, found: Collected) -> bool:
-        """Makes the oldest answer the next in line, if its records can be read; else deals with it."""
+        """Makes the oldest response the next in line if it has readable records; else handles it."""
         buffer = self._buffer
         try:
             usable = fetch.is_initialized or self._initialize(fetch)
         except BarnabasError:
             if not found.count and not len(fetch.records):
-                buffer.poll()  # told once; what is wrong with records themselves stays so until somebody seeks
+                buffer.poll()  # reported once; errors in the records themselves remain until a seek
             raise
         if usable:
             fetch.is_initialized = True
@@ -282,7 +279,7 @@ class FetchCollector:
 
     def _initialize(self, fetch: CompletedFetch) -> bool:
         partition, data = fetch.partition, fetch.data
-        # Where the end has been looked for and found, there is a whole batch.
+        # A known end offset implies a whole batch.
         has_records = not data.error_code and (fetch.known_end_offset is not None or fetch.has_whole_batch())
         if not has_records and not self._initialize_without_records(fetch):
             return False
@@ -301,7 +298,7 @@ class FetchCollector:
         return True
 
     def _initialize_without_records(self, fetch: CompletedFetch) -> bool:
-        """Whether there is nothing wrong with an answer that no record can be read of."""
+        """Whether a response without readable records is valid."""
         partition = fetch.partition
         if not self._positions.has_valid_position(partition):
             log.debug("Ignoring fetched data of %s, which has no valid position now", partition)
@@ -347,7 +344,7 @@ class FetchCollector:
     def _handle_out_of_range(self, fetch: CompletedFetch) -> None:
         partition = fetch.partition
         if self._positions.clear_preferred_read_replica(partition) is not None:
-            # A follower may lag behind. The leader knows better, and is asked next.
+            # A follower may lag behind, so ask the leader next.
             log.debug("The preferred read replica of %s does not have offset %d", partition, fetch.fetch_offset)
             return
         position = self._positions.position(partition)

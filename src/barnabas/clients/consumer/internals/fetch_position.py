@@ -1,4 +1,4 @@
-"""Where a consumer is in a partition, and how sure it is of that."""
+"""A consumer's position in a partition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.network.node import Node
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads a partition, as far as is known, and in which epoch."""
+    """The known leader of a partition, and its epoch."""
 
     leader: Node | None = None
     epoch: int | None = None
@@ -30,7 +30,7 @@ class FetchPosition(NamedTuple):
 
 
 class LogTruncation(NamedTuple):
-    """What was read is not what the leader has: a position, and where both still agree, if the leader knows."""
+    """A truncated log: the position, and the offset up to which consumer and leader agree, if known."""
 
     partition: TopicPartition
     position: FetchPosition
@@ -38,12 +38,11 @@ class LogTruncation(NamedTuple):
 
 
 class RecordsInHand:
-    """Records that an application iterates over: collected, but handed out one at a time.
+    """Records that an application iterates over: collected, but yielded one at a time.
 
-    The consumer's own position is behind all of them, so that the next fetch is under way meanwhile. What the
-    application has *consumed* is less, and that is what `commit` and `position` are about: a loop that commits after
-    each record must not commit records that it has not seen. How far it has come is asked of the list's iterator, so
-    that handing out a record costs nothing but that.
+    The consumer's own position is behind all of them, so that the next fetch is already in flight. `commit` and
+    `position` use what the application has *consumed*: a loop that commits after each record must not commit records
+    that it has not seen. The progress is read from the list's iterator, so that yielding a record has no extra cost.
     """
 
     __slots__ = ("_records", "iterator", "leader", "partition")
@@ -55,7 +54,7 @@ class RecordsInHand:
         self.iterator = iter(records)
 
     def position(self) -> FetchPosition | None:
-        """Of the next record to hand out; None when there is none left."""
+        """The position of the next record to yield; None when there is none left."""
         left = length_hint(self.iterator)
         if not left:
             return None
@@ -64,7 +63,7 @@ class RecordsInHand:
         return FetchPosition(records[-left].offset, epoch, self.leader)
 
     def take(self) -> list[ConsumerRecord]:
-        """All that is left, which the iterator gives no more."""
+        """Removes and returns the remaining records."""
         left = list(self.iterator)
         self._records.clear()
         return left

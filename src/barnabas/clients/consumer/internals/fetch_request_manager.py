@@ -1,4 +1,4 @@
-"""Fetches records of the assigned partitions, ahead of the application."""
+"""Fetches records of the assigned partitions ahead of the application."""
 
 from __future__ import annotations
 
@@ -40,24 +40,23 @@ _TELLS_LEADER: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED_L
 
 
 class FetchRequestManager(PatientRequestManager):
-    """One fetch request in flight to each node, for all partitions that have a position and nothing in the buffer.
+    """Keeps one fetch request in flight to each node, for all partitions with a position and no buffered data.
 
-    **Pipelining.** As soon as the application has taken the last record of an answer, the next request is on its way,
-    while the application still works on what it took.
+    **Pipelining.** As soon as the application has taken the last record of a response, the next request is sent, while
+    the application still processes those records.
 
-    **A node with data in the buffer waits.** Its buffered partitions cannot be named in a request, as their data would
-    come twice; to leave them out would mean to drop them from the fetch session and to add them again with the next
-    request, and others with it. So a node is asked again when the application has taken all that came from it.
+    **A node with buffered data waits.** A request cannot name its buffered partitions, because their data would come
+    twice. Leaving them out would drop them from the fetch session and add them again with the next request. So a node
+    gets the next request when the application has taken all of its data.
 
-    **Except for tables.** To decode an answer takes an application that reads tables about as long as to get one. So
-    that both happen at once, the next request goes out as soon as an answer has arrived, from where that one ends. With
-    the second answer there, the node waits as above. If the application seeks meanwhile, the answer is about another
-    position than the partition's, and is thrown away like any other that comes too late. Answers also become larger,
-    if ``max.partition.fetch.bytes`` is not set (see `FetchSize`).
+    **Except for tables.** Decoding a response into a table takes about as long as fetching one. To overlap the two, the
+    next request is sent as soon as a response has arrived, from the offset where that one ends. With two responses
+    buffered, the node waits as above. If the application seeks meanwhile, the response does not match the partition's
+    position and is discarded like any stale one. Responses also become larger if ``max.partition.fetch.bytes`` is not
+    set (see `FetchSize`).
 
-    **Where to fetch.** From the leader, or from the replica that the leader has recommended because it is in the
-    consumer's rack (KIP-392). The recommendation is forgotten after a while, when the replica fails, and when the
-    leader changes.
+    **Which replica.** The leader, or the replica that the leader has recommended because it is in the consumer's rack
+    (KIP-392). The recommendation expires after a while, when the replica fails, and when the leader changes.
     """
 
     def __init__(
@@ -85,20 +84,20 @@ class FetchRequestManager(PatientRequestManager):
         self._sizes: dict[int, FetchSize] = {}
         self._has_fixed_size = config.values.is_set("max.partition.fetch.bytes")
         self._pending: set[int] = set()
-        """The nodes that have not answered yet."""
+        """The nodes with a request in flight."""
         self._nodes: dict[int, Node] = {}
         self._refused: dict[TopicPartition, tuple[FetchPosition, int]] = {}
-        """Where a fetch was answered with an error, and until when the same is not asked again."""
+        """Positions whose fetch failed with an error, and until when the same fetch is not repeated."""
         self._closing = False
         self._assignment_id = subscriptions.assignment.id
 
-    # -- asking
+    # -- requests
 
     def poll(self, now: int) -> PollResult:
         if self._closing:
             return EMPTY
         if self._assignment_id != self._subscriptions.assignment.id:
-            self._assignment_id = self._subscriptions.assignment.id  # before it is looked at: it may change meanwhile
+            self._assignment_id = self._subscriptions.assignment.id  # read first: the assignment may change
             self._metrics.update_assignment(
                 self._subscriptions.assignment.partitions(), self._positions.preferred_read_replica
             )
@@ -108,10 +107,10 @@ class FetchRequestManager(PatientRequestManager):
         return PollResult(wait_ms, [self._request(self._nodes[node_id], rows) for node_id, rows in wanted.items()])
 
     def _plan(self, now: int) -> tuple[dict[int, dict[TopicPartition, PartitionToFetch]], int]:
-        """What to ask each node for, and when there is something to try again."""
+        """Plans the fetch for each node; also returns when to retry."""
         buffer = self._buffer
         ends: dict[TopicPartition, int | None] = {}
-        buffer.holds_up = True  # before it is looked at: who takes something out meanwhile wakes this thread
+        buffer.holds_up = True  # set before the check: a thread that takes something out meanwhile wakes this one
         if buffer.reads_ahead:
             ends = buffer.ends()
             buffered = {partition for partition, end in ends.items() if end is None}
@@ -122,7 +121,7 @@ class FetchRequestManager(PatientRequestManager):
         plan = self._positions.fetch_plan(now)
         busy: set[int] = set()
         if buffered:
-            # One that is paused, perhaps for long, is not in the plan: it must not hold up the others.
+            # A paused partition is not in the plan: it must not hold up the others.
             for partition, position, replica in plan:
                 leader = position.current_leader.leader
                 if partition in buffered and leader is not None:
@@ -148,7 +147,7 @@ class FetchRequestManager(PatientRequestManager):
             node_id = node.id
             if node_id in pending or node_id in busy:
                 if partition in ends and node_id in pending:
-                    here -= 1  # with the node's answer it is asked again
+                    here -= 1  # the node's next response triggers the next request
                 continue
             if node_id not in wanted:
                 if node_id in unavailable or self._is_unavailable(node, now):
@@ -161,7 +160,7 @@ class FetchRequestManager(PatientRequestManager):
             offset = position.offset
             if partition in ends:
                 end_offset = ends[partition]
-                assert end_offset is not None  # or it were buffered, and not asked for
+                assert end_offset is not None  # otherwise it would be buffered, and not requested
                 offset = end_offset
                 here -= 1
             if partition.topic != topic:
@@ -183,8 +182,10 @@ class FetchRequestManager(PatientRequestManager):
         return size.ask(partitions)
 
     def _refusal_ms(self, partition: TopicPartition, position: FetchPosition, now: int) -> int:
-        """How long it makes no sense to ask again: it takes a moment until brokers, and this client's metadata, agree
-        on who leads. A position that has moved, or has another leader, is another question."""
+        """Returns how long to wait before repeating a failed fetch.
+
+        Brokers and this client's metadata take a moment to agree on the leader. A position that has moved, or has
+        another leader, does not wait."""
         refused, until_ms = self._refused[partition]
         if refused == position and now < until_ms:
             return until_ms - now
@@ -192,7 +193,7 @@ class FetchRequestManager(PatientRequestManager):
         return 0
 
     def _read_replica(self, partition: TopicPartition, leader: Node, replica: int) -> Node:
-        """The preferred read replica, if it is there."""
+        """Returns the preferred read replica, if it is available."""
         node = self._metadata.snapshot.nodes.get(replica)
         info = self._metadata.snapshot.partition(partition)
         if node is not None and (info is None or replica not in info.offline_replicas):
@@ -261,7 +262,7 @@ class FetchRequestManager(PatientRequestManager):
             self._sizes[node.id].answered(largest, response.received_ms)
         if leaders:
             moved = self._learn_leaders(leaders, body)
-            # Nothing is left to be done about these: the next request goes to the new leader.
+            # Already handled: the next request goes to the new leader.
             completed = [done for done in completed if done.partition not in moved]
         if completed:
             self._buffer.add(completed)
@@ -274,8 +275,7 @@ class FetchRequestManager(PatientRequestManager):
     def _learn_leaders(
         self, leaders: dict[TopicPartition, LeaderIdAndEpoch], body: FetchResponse
     ) -> set[TopicPartition]:
-        """A broker that leads a partition no more has said who does (KIP-951); returns the partitions this was news
-        of."""
+        """Updates leaders from a response of a former leader (KIP-951); returns the partitions that changed."""
         nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
         moved = self._metadata.update_partition_leadership(leaders, nodes)
         for partition in moved:
@@ -294,10 +294,10 @@ class FetchRequestManager(PatientRequestManager):
             log.info("The fetch from %s was not answered: %s", node, response.reason or "disconnected")
             self._metadata.request_update()
 
-    # -- the end
+    # -- close
 
     def poll_on_close(self, now: int) -> PollResult:  # noqa: ARG002 - at once
-        """Ends the fetch sessions."""
+        """Closes the fetch sessions."""
         self._closing = True
         return PollResult(
             FOREVER,

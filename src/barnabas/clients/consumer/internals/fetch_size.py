@@ -1,30 +1,30 @@
-"""How much of a partition to ask for at once."""
+"""Chooses the fetch size per partition."""
 
 from __future__ import annotations
 
 from typing import Final
 
 ANSWER_BYTES: Final = 12 * 1024 * 1024
-"""What an answer grows to, if no setting says less. Twice as much saves something more, but only after some hundred
-megabytes: until then, to find memory for the first answers costs the system more than that."""
+"""The size to which responses grow, if no setting is lower. Twice as much saves a little more, but only after some
+hundred megabytes: until then, allocating memory for the first responses costs more."""
 QUICK_MS: Final = 25
 SLOW_MS: Final = 250
 
 
 class FetchSize:
-    """The size of the answers of one node, for an application that reads tables.
+    """The response size of one node, for an application that reads tables.
 
-    Whatever an answer holds, it takes both sides as much to ask for it, to find it, to hand it over and to make a table
-    of it: with one megabyte of each of few partitions, about a third of all work. Beside that, a broker sends as many
-    bytes as it was asked for and cuts off the last batch, which comes again with the next answer; the larger an answer,
-    the smaller that part of it. So while answers are full and follow each other quickly, each may be twice as large as
-    the one before, up to `ANSWER_BYTES` for all partitions. Where they take their time, because the network is slow or
-    the application is, they become smaller again: nobody has to wait for seconds for the first record of a table.
+    Requesting, finding, transferring and converting a response costs both sides the same, whatever its size: with one
+    megabyte of each of few partitions, about a third of all work. Also, a broker cuts off the last batch at the
+    requested size, and the batch comes again with the next response; the larger a response, the smaller that part of
+    it. So while responses are full and follow each other quickly, each may be twice as large as the one before, up to
+    `ANSWER_BYTES` for all partitions. If they are slow, because of the network or the application, they become smaller
+    again, so that the first record of a table does not take seconds.
 
-    All sizes are ``max.partition.fetch.bytes`` times a power of two. No batch is larger than that by default, and many
-    are nearly as large: with one and a half times as much, half an answer could be the beginning of a batch.
+    All sizes are ``max.partition.fetch.bytes`` times a power of two. By default no batch is larger than that, and many
+    are nearly as large: with one and a half times as much, half a response could be the beginning of a batch.
 
-    Belongs to the background thread.
+    Used by the background thread.
     """
 
     __slots__ = ("_answered_ms", "_asked", "_factor", "_least", "_most", "_partitions")
@@ -38,7 +38,7 @@ class FetchSize:
         self._answered_ms: int | None = None
 
     def ask(self, partitions: int) -> int:
-        """How much to ask for of each of so many partitions."""
+        """Returns the size to request of each of so many partitions."""
         self._partitions = partitions
         while self._factor > 1 and self._factor * self._least * partitions > self._most:
             self._factor //= 2
@@ -46,10 +46,10 @@ class FetchSize:
         return self._asked
 
     def answered(self, largest: int, now: int) -> None:
-        """An answer has come, with so many bytes of the partition that it has most of."""
+        """Handles a response; the bytes are those of its largest partition."""
         before, self._answered_ms = self._answered_ms, now
         if before is None or largest * 2 <= self._asked:
-            return  # all that there is has been read: nothing follows quickly, and it says nothing
+            return  # the end of the log was reached: the size says nothing
         if now - before <= QUICK_MS:
             if 2 * self._factor * self._least * self._partitions <= self._most:
                 self._factor *= 2

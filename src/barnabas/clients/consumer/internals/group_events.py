@@ -1,4 +1,4 @@
-"""What the group side of a consumer has to say to the application thread, and hears from it."""
+"""Events between the group managers and the application thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class RebalanceCallback(Enum):
-    """Which method of a listener."""
+    """The listener method to call."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"
@@ -25,7 +25,7 @@ class RebalanceCallback(Enum):
 
 
 class RebalanceListenerEvent(BackgroundEvent):
-    """A listener has to be called. The rebalance goes on when the background thread is told that it was."""
+    """Calls a listener. The rebalance continues when the background thread is notified of its return."""
 
     __slots__ = ("id", "kind", "listener", "partitions")
 
@@ -40,10 +40,10 @@ class RebalanceListenerEvent(BackgroundEvent):
         self.kind = kind
         self.partitions = partitions
         self.listener = listener
-        """The one that was there when the event came up: `unsubscribe` may have taken it away since."""
+        """The listener at the time of the event: `unsubscribe` may have removed it since."""
 
     def call(self) -> None:
-        """Runs the listener; on the application's thread."""
+        """Runs the listener on the application's thread."""
         getattr(self.listener, f"on_partitions_{self.kind.value}")(self.partitions)
 
     def __repr__(self) -> str:
@@ -51,7 +51,7 @@ class RebalanceListenerEvent(BackgroundEvent):
 
 
 class OffsetsCommittedEvent(BackgroundEvent):
-    """An automatic commit has succeeded; interceptors want to know."""
+    """Tells interceptors that an automatic commit has succeeded."""
 
     __slots__ = ("offsets",)
 
@@ -63,10 +63,10 @@ class OffsetsCommittedEvent(BackgroundEvent):
 
 
 class RebalanceListenerInvoker:
-    """Has listeners called on the application's thread, one call after the other. Belongs to the background thread.
+    """Calls listeners on the application's thread, one after the other. Used by the background thread.
 
-    While one call is under way, things go on: the member may be thrown out while its listener is told of a revocation.
-    So what a call is about is found out when its turn comes, and what was revoked by then cannot be lost as well.
+    The member may be removed while its listener runs. So the partitions of a call are determined when its turn comes,
+    and revoked partitions are not reported as lost as well.
     """
 
     def __init__(self, subscriptions: SubscriptionState, background_events: BackgroundEventQueue) -> None:
@@ -74,14 +74,13 @@ class RebalanceListenerInvoker:
         self._events = background_events
         self._ids = itertools.count(1)
         self._calls: deque[_Call] = deque()
-        """The first one is under way."""
+        """The first one is running."""
         self._current_id = 0
 
     def invoke(self, kind: RebalanceCallback, partitions: Callable[[], Iterable[TopicPartition]]) -> Future[None]:
-        """Done when the listener was called; failed with what it raised; done at once if nobody listens.
+        """Calls the listener; the future is done when it has returned, or at once if there is none.
 
-        That nothing was assigned is still worth a call, as it says that a rebalance is over; that nothing was taken
-        away is not.
+        An empty assignment is still reported, because it marks the end of a rebalance; an empty revocation is not.
         """
         call = _Call(kind, partitions)
         self._calls.append(call)
@@ -90,7 +89,7 @@ class RebalanceListenerInvoker:
         return call.future
 
     def _start(self) -> None:
-        """Begins with the first call. Those that nobody wants to hear of end here."""
+        """Starts the first call. Calls without a listener or partitions complete here."""
         while self._calls:
             call = self._calls[0]
             listener = self._subscriptions.subscription.listener
@@ -111,13 +110,13 @@ class RebalanceListenerInvoker:
             call.future.set_result(None)
         else:
             call.future.set_exception(error)
-        # Only now, as what the end of this call leads to is a matter of the next one.
+        # Only now: callbacks of this call may add the next one.
         self._calls.popleft()
         self._start()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a listener has been asked for, and has not returned."""
+        """Whether a listener call is pending."""
         return bool(self._calls)
 
 

@@ -1,4 +1,4 @@
-"""What the leader of a classic group does: looks at all subscriptions, and divides."""
+"""The leader of a classic group: computes the assignment from all subscriptions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class WatchedTopics(NamedTuple):
-    """What a division depends on: the partitions of topics, and the racks these are in if the leader cares for racks.
-    When that changes, the leader calls for another rebalance."""
+    """The input of an assignment: the partitions of topics, and their racks if the leader is rack aware. When it
+    changes, the leader triggers a rebalance."""
 
     partitions: tuple[tuple[str, tuple[frozenset[str], ...]], ...]
 
@@ -53,8 +53,10 @@ def divide(
     snapshot: MetadataSnapshot,
     subscriptions: Mapping[str, Subscription],
 ) -> dict[str, Assignment]:
-    """What each member gets. That a cooperative assignor does not give away what somebody still has is checked, unless
-    it is the built-in one: that one also looks at generations, and may rightly disregard an old claim."""
+    """Returns each member's assignment.
+
+    Checks that a cooperative assignor does not assign partitions that another member still has. The built-in one is
+    exempt: it compares generations, and may rightly ignore an old claim."""
     assignments = dict(assignor.assign(snapshot, subscriptions))
     if protocol is RebalanceProtocol.COOPERATIVE and not isinstance(assignor, CooperativeStickyAssignor):
         _validate_cooperative(assignments, subscriptions)

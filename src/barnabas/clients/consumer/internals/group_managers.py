@@ -1,4 +1,4 @@
-"""All that a consumer has because it has a ``group.id``."""
+"""The parts of a consumer that need a ``group.id``."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _NO_REGEX: Final = (
 
 
 class _Membership:
-    """The membership manager, as the background thread polls it: which one it is may change, see `GroupManagers`."""
+    """Delegates to the membership manager, which may be replaced, see `GroupManagers`."""
 
     def __init__(self, current: MembershipManager, match_pattern: Callable[[], None]) -> None:
         self.current = current
         self._match_pattern = match_pattern
 
     def poll(self, now: int) -> PollResult:
-        self._match_pattern()  # what there is to subscribe to has to be known before it is said in a request
+        self._match_pattern()  # the topics must be known before a request names them
         return self.current.poll(now)
 
     def maximum_time_to_wait(self, now: int) -> int:
@@ -60,10 +60,10 @@ class _Membership:
 
 
 class GroupManagers:
-    """Coordinator, commits and membership, and what the rest of the consumer asks of them.
+    """Coordinator, commits and membership, behind one interface for the rest of the consumer.
 
-    ``group.protocol=auto`` begins with the newer protocol. If the first heartbeat shows that the broker, or this group,
-    does not have it, the classic one takes its place, before anything was joined.
+    ``group.protocol=auto`` begins with the consumer protocol. If the first heartbeat shows that the broker, or this
+    group, does not support it, the classic protocol replaces it before the member has joined.
 
     All methods but `group_metadata` are for the background thread. Futures are completed there.
     """
@@ -114,7 +114,7 @@ class GroupManagers:
         self._slot = _Membership(first, self._match_pattern)
         self.commits.membership = first
         self.managers: Sequence[RequestManager] = (self.coordinator, self.commits, self._slot)
-        """In the order in which they are to be polled."""
+        """In polling order."""
 
     @property
     def membership(self) -> MembershipManager:
@@ -146,13 +146,13 @@ class GroupManagers:
         classic.on_subscription_change()
         classic.on_application_poll(self._clock.hi_res_milliseconds())
 
-    # -- what the application does
+    # -- application calls
 
     def on_application_poll(self, now: int) -> None:
-        """The application has called poll(), and is done with the records that it got before.
+        """Handles a poll() of the application, which has processed the previous records.
 
-        This commits if it is time, and begins rebalances, with positions as they are now: the application thread must
-        not hand out records before this has run.
+        This commits if it is time, and begins rebalances, with the current positions: the application thread must not
+        return records before this has run.
         """
         self._match_pattern()
         self.commits.on_application_poll(now)
@@ -174,7 +174,7 @@ class GroupManagers:
                 self._metadata.request_update_for_new_topics()
 
     def on_subscription_change(self) -> Future[None]:
-        """After subscribe() with topics or a pattern. Done at once: the group is joined in the background."""
+        """Handles subscribe() with topics or a pattern. Completes at once: the group is joined in the background."""
         future: Future[None] = new_future()
         self._matched_version = -1
         if self._subscriptions.subscription.is_none():
@@ -185,15 +185,17 @@ class GroupManagers:
         return future
 
     def unsubscribe(self, deadline_ms: int | None) -> Future[None]:
-        """Has the listener told, and leaves the group. The subscription is given up here, after the listener was told;
-        done when the coordinator knows, or at the deadline."""
+        """Calls the listener, gives up the subscription, and leaves the group.
+
+        Completes when the coordinator has responded, or at the deadline."""
         return self.membership.leave_group(GroupMembershipOperation.DEFAULT, deadline_ms)
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, deadline_ms: int | None
     ) -> Future[Mapping[TopicPartition, OffsetAndMetadata]]:
-        """These offsets, or all that was consumed; repeated until the deadline, or once if there is none. The result is
-        what was committed."""
+        """Commits these offsets, or all consumed ones, with retries until the deadline, or once if there is none.
+
+        The result is the committed offsets."""
         what = self._subscriptions.positions.all_consumed() if offsets is None else offsets
         return self.commits.commit_async(what) if deadline_ms is None else self.commits.commit_sync(what, deadline_ms)
 
@@ -203,7 +205,7 @@ class GroupManagers:
         return self.commits.fetch_offsets(partitions, deadline_ms)
 
     def leave_on_close(self, deadline_ms: int, operation: CloseOptions) -> Future[None]:
-        """Commits what was consumed, if that is automatic, has the listener told, and leaves."""
+        """Commits consumed offsets if auto-commit is on, calls the listener, and leaves."""
         future: Future[None] = new_future()
         what = operation.group_membership_operation
         if not self.config.leave_group_on_close and what is GroupMembershipOperation.DEFAULT:
@@ -221,9 +223,9 @@ class GroupManagers:
         return future
 
     def listener_done(self, event_id: int, error: Exception | None) -> None:
-        """The application thread has called the listener of a `RebalanceListenerEvent`."""
+        """Continues after the application thread has run the listener of a `RebalanceListenerEvent`."""
         self.listeners.done(event_id, error)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """For any thread."""
+        """Returns the group metadata. Thread-safe."""
         return self.membership.group_metadata

@@ -1,4 +1,4 @@
-"""The metrics of a consumer as a member of its group, under Kafka's names."""
+"""The metrics of a consumer's group membership, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ COORDINATOR_GROUP: Final = "consumer-coordinator-metrics"
 
 
 class GroupMetrics:
-    """Heartbeats, commits, rebalances, and how long listeners take.
+    """Heartbeats, commits, rebalances, and the duration of listener calls.
 
-    Recorded once for an answer of the coordinator, for a rebalance or for the call of a listener. All of it happens on
-    the background thread, but for `listener_called`, which is the application's.
+    Recorded once per coordinator response, rebalance or listener call, on the background thread; `listener_called` runs
+    on the application's.
 
-    **What is a rebalance** depends on the protocol:
+    **A rebalance** depends on the protocol:
 
     ===========  =====================================  =========================================================
     protocol     begins                                 ends
     ===========  =====================================  =========================================================
-    consumer     when the coordinator sends another     when that is reconciled, listeners included, and about to
-                 assignment than the one there is       be acknowledged; it has *failed* with a heartbeat that is
-                                                        answered with an error
-    classic      with the first JoinGroup since the     when SyncGroup has brought the assignment: listeners are
-                 last one ended                         called after that. Each attempt to join that is answered
-                                                        with an error, or not at all, has *failed*, and what it
-                                                        took counts for the one that succeeds
+    consumer     when the coordinator sends a new       when that is reconciled, listeners included, and about to
+                 assignment                             be acknowledged; it has *failed* when a heartbeat gets an
+                                                        error response
+    classic      with the first JoinGroup since the     when SyncGroup has returned the assignment: listeners are
+                 last one ended                         called after that. Each attempt to join that gets an
+                                                        error, or no response, has *failed*, and its time counts
+                                                        for the one that succeeds
     ===========  =====================================  =========================================================
 
-    An attempt to join without a member id is one that fails in the classic protocol: the coordinator refuses it, and
-    gives out the id with that.
+    A join without a member id is a failed attempt in the classic protocol: the coordinator rejects it, and assigns the
+    id with that.
     """
 
     def __init__(self, metrics: Metrics, subscriptions: SubscriptionState, clock: Clock) -> None:
@@ -108,34 +108,33 @@ class GroupMetrics:
         return float((self._clock.hi_res_milliseconds() - then_ms) // 1000)
 
     def use_classic_protocol(self) -> None:
-        """There are joins and syncs to count: this consumer has the classic protocol, maybe only after it has found
-        out that its group has no other."""
+        """Adds the join and sync metrics of the classic protocol, perhaps after falling back to it."""
         if self._joins is None:
             self._joins = self._latency("join-time", "milliseconds until the answer to JoinGroup", "join-latency")
             self._meter(self._joins, "join", "joins of the group")
             self._syncs = self._latency("sync-time", "milliseconds until the answer to SyncGroup", "sync-latency")
             self._meter(self._syncs, "sync", "syncs of the group")
 
-    # -- what happens
+    # -- events
 
     def heartbeat_sent(self, now: int) -> None:
         self._heartbeat_sent_ms = now
 
     def heartbeat_answered(self, latency_ms: int) -> None:
-        """Whatever the answer is."""
+        """Records any heartbeat response."""
         self._heartbeats.record_unchecked(latency_ms)
 
     def commit_answered(self, latency_ms: int) -> None:
-        """Whatever the answer is."""
+        """Records any commit response."""
         self._commits.record_unchecked(latency_ms)
 
     def joined(self, latency_ms: int) -> None:
-        """JoinGroup was answered without an error."""
+        """Records a JoinGroup response without an error."""
         if self._joins is not None:
             self._joins.record_unchecked(latency_ms)
 
     def synced(self, latency_ms: int) -> None:
-        """SyncGroup was answered without an error."""
+        """Records a SyncGroup response without an error."""
         if self._syncs is not None:
             self._syncs.record_unchecked(latency_ms)
 
@@ -155,9 +154,9 @@ class GroupMetrics:
         self._rebalances.record_unchecked(now - started_ms)
 
     def rebalance_failed(self) -> None:
-        """One attempt; it may be that the rebalance as a whole goes on."""
+        """Records a failed attempt; the rebalance as a whole may go on."""
         self._failures.record_unchecked()
 
     def listener_called(self, kind: RebalanceCallback, latency_ms: int) -> None:
-        """A listener was called, and has not failed."""
+        """Records a listener call that did not fail."""
         self._callbacks[kind].record_unchecked(latency_ms)

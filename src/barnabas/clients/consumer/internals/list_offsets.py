@@ -1,4 +1,4 @@
-"""ListOffsets requests: which node to ask about which partitions, and what the answers mean."""
+"""ListOffsets requests: groups partitions by leader, and reads the responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class FoundOffset(NamedTuple):
-    """An offset, when its record was written (-1 for the names of places), and by a leader of which epoch."""
+    """An offset, its record's timestamp (-1 for special timestamps), and its leader epoch."""
 
     offset: int
     timestamp: int
@@ -34,11 +34,11 @@ class FoundOffset(NamedTuple):
 OnListed: TypeAlias = Callable[
     [Mapping[TopicPartition, FoundOffset | None], Mapping[TopicPartition, Errors], int], None
 ]
-"""What was found, what failed and how, and when. A partition of which no record fits is found as None."""
+"""The offsets found, the failures, and the time. A partition without a matching record is found as None."""
 
 
 class ListOffsetsQuestion:
-    """What an application has asked for, and what of it has been answered."""
+    """An application's request, and the offsets found so far."""
 
     __slots__ = ("deadline_ms", "found", "future", "in_flight", "missing", "not_before_ms")
 
@@ -57,7 +57,7 @@ class ListOffsetsQuestion:
 
 
 class ListOffsetsRequester:
-    """Makes the requests. Knows nothing of positions."""
+    """Builds the requests. It does not use positions."""
 
     def __init__(self, metadata: ConsumerMetadata, isolation_level: IsolationLevel, request_timeout_ms: int) -> None:
         self._metadata = metadata
@@ -67,7 +67,7 @@ class ListOffsetsRequester:
     def group(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> tuple[dict[Node, dict[TopicPartition, int]], list[TopicPartition]]:
-        """By leader; and those whose leader is not known."""
+        """Groups partitions by leader; also returns those without a known leader."""
         by_node: dict[Node, dict[TopicPartition, int]] = {}
         unknown: list[TopicPartition] = []
         snapshot = self._metadata.snapshot
@@ -106,7 +106,7 @@ class ListOffsetsRequester:
                         continue
                     error = Errors.for_code(row.error_code)
                     if error is Errors.NONE or error is Errors.UNSUPPORTED_FOR_MESSAGE_FORMAT:
-                        # Brokers whose log has no timestamps cannot say when anything was: as if nothing fitted.
+                        # Brokers whose log has no timestamps cannot search by time: treat it as not found.
                         del failed[partition]
                         epoch = row.leader_epoch if row.leader_epoch >= 0 else None
                         found[partition] = None if row.offset < 0 else FoundOffset(row.offset, row.timestamp, epoch)
@@ -121,7 +121,7 @@ class ListOffsetsRequester:
     def advance(
         self, question: ListOffsetsQuestion, now: int, retry_backoff_ms: int
     ) -> tuple[Iterable[UnsentRequest], int]:
-        """What to send for a question now, and when to ask again. Ends the question if its time is over."""
+        """Returns the requests to send now, and when to retry. Fails the question after its deadline."""
         if question.future.done():
             return (), FOREVER
         remaining_ms = question.deadline_ms - now

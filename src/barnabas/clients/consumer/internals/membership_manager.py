@@ -1,4 +1,4 @@
-"""A member of a group, whichever of the two protocols it speaks."""
+"""The interface of a group member, for both protocols."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from barnabas.common.errors import Errors
 
 
 class MemberIdentity(NamedTuple):
-    """By what a coordinator recognizes a member: its id, and a number that says which state of the group it has seen,
-    so that it cannot act on an old one. That is the *generation* of a classic group and the *member epoch* of the newer
-    protocol."""
+    """Identifies a member to the coordinator: its id, and the *generation* of a classic group or the *member epoch* of
+    the consumer protocol. The number prevents a member from acting on an old state of the group."""
 
     generation_or_epoch: int
     member_id: str
@@ -21,43 +20,45 @@ class MemberIdentity(NamedTuple):
 
 
 NO_MEMBER: Final = MemberIdentity(-1, "")
-"""A consumer that assigns partitions by hand; the coordinator takes its offsets while the group has no members."""
+"""A consumer that assigns partitions by hand; the coordinator accepts its offsets while the group has no members."""
 
 
 class MembershipManager(RequestManager, Protocol):
-    """What both have in common. All methods are called on the background thread.
+    """Common interface of both protocols. All methods are called on the background thread.
 
-    Listeners are called on the application's thread, and only while it is in ``poll()`` or the like; so whatever leads
-    to such a call, a rebalance in particular, moves on when the application polls.
+    Listeners are called on the application's thread, and only in ``poll()`` or the like; so anything that leads to such
+    a call, a rebalance in particular, advances when the application polls.
     """
 
     def on_application_poll(self, now: int) -> None:
-        """The application is alive. Joins or rejoins the group if there is a reason to."""
+        """Records that the application is alive. Joins or rejoins the group if there is a reason to."""
         ...
 
     def on_subscription_change(self) -> None:
-        """There is another subscription than before."""
+        """Handles a changed subscription."""
         ...
 
     def leave_group(self, operation: GroupMembershipOperation, deadline_ms: int | None) -> Future[None]:
-        """Has the listener told, gives up the assignment and the subscription, and tells the coordinator. Done at the
-        deadline at the latest, and never failed: to leave is a matter of courtesy."""
+        """Calls the listener, gives up the assignment and the subscription, and leaves the group.
+
+        Completes at the deadline at the latest, and never fails: leaving is best effort."""
         ...
 
     def identity_for_commit(self) -> MemberIdentity:
-        """Who commits; raises an error if it is clear beforehand that the coordinator would not take it."""
+        """Returns the identity for a commit; raises an error if the coordinator would certainly reject it."""
         ...
 
     def identity_for_fetch(self) -> MemberIdentity:
-        """Who asks for committed offsets."""
+        """Returns the identity for fetching committed offsets."""
         ...
 
     def on_commit_error(self, error: Errors, sent: MemberIdentity) -> Exception | None:
-        """A coordinator has refused a commit because of who sent it: what to tell the application. None if the error
-        is about something else."""
+        """Handles a commit that was rejected because of its sender; returns the error for the application.
+
+        Returns None if the error has another cause."""
         ...
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """For any thread: it is replaced, never changed."""
+        """Returns the group metadata. Thread-safe: it is replaced, never changed."""
         ...

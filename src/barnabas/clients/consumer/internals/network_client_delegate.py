@@ -1,4 +1,4 @@
-"""Sends what request managers want to have sent."""
+"""Sends the requests of request managers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_POLL_MS: Final = 30_000
 
 
 class _Waiting:
-    """A request that its node is not ready for yet."""
+    """A request whose node is not ready yet."""
 
     __slots__ = ("deadline_ms", "request", "since_ms")
 
@@ -33,13 +33,13 @@ class _Waiting:
 
 
 class NetworkClientDelegate:
-    """Between request managers and the network client: keeps requests until their node is ready.
+    """Queues requests of the request managers until their node is ready.
 
-    A request waits here while its connection is being made, while its node has as many in flight as it may, and while
-    metadata is due, which goes first. It is given up when its time is over, or when the connection has failed: the
-    manager then hears of a disconnect, and decides by itself whether and when to try again.
+    A request waits while its connection is being made, while its node has the maximum number of requests in flight, and
+    while a metadata request is due, which goes first. It fails on timeout or when the connection fails: the manager
+    sees a disconnect, and decides about a retry.
 
-    What is wrong with the metadata of topics goes to the application as an error, once for each answer that says so.
+    Topic metadata errors go to the application, once for each response that has them.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class NetworkClientDelegate:
         self._clock = clock
         self._unsent: list[_Waiting] = []
         self.waited = Durations()
-        """How long requests were kept."""
+        """How long requests were queued."""
         self._seen_metadata_version = 0
         self._woken = False
-        """Written by any thread before it wakes the network client, so it is seen after that."""
+        """Set by any thread before it wakes the network client, so it is visible after that."""
 
     def add(self, requests: Iterable[UnsentRequest], now: int) -> None:
         for request in requests:
@@ -71,10 +71,10 @@ class NetworkClientDelegate:
             self._unsent.append(_Waiting(request, now, now + max(timeout_ms, 0)))
 
     def poll(self, timeout_ms: int, now: int) -> None:
-        """Sends what can be sent, waits for the network, and lets the managers have the answers.
+        """Sends requests, polls the network, and passes responses to the managers.
 
-        An answer of some megabytes arrives in many pieces. Nothing has happened for any manager until the last one, so
-        this goes on until an answer is complete, or somebody has called `wakeup`.
+        A response of several megabytes arrives in many pieces. Managers have nothing to do before the last one, so this
+        polls until a response is complete, or `wakeup` is called.
         """
         if self._unsent:
             timeout_ms = min(timeout_ms, self._try_send(now))
@@ -93,7 +93,7 @@ class NetworkClientDelegate:
             self._try_send(self._clock.hi_res_milliseconds())
 
     def _try_send(self, now: int) -> int:
-        """Returns how long to wait before there is any use in trying again."""
+        """Sends the queued requests that can be sent; returns how long to wait before trying again."""
         client = self.client
         waiting, self._unsent = self._unsent, []
         wait_ms = FOREVER
@@ -101,7 +101,7 @@ class NetworkClientDelegate:
             request = entry.request
             if now >= entry.deadline_ms:
                 self._give_up(request, now, timed_out=True)
-                wait_ms = 0  # its manager may have something else to send now
+                wait_ms = 0  # its manager may have another request now
                 continue
             node = request.node
             if node is None:
@@ -179,7 +179,7 @@ class NetworkClientDelegate:
     # -- for managers
 
     def is_unavailable(self, node: Node, now: int) -> bool:
-        """Whether the connection to a node was lost a moment ago, and it is too soon to try again."""
+        """Whether a node's connection was lost recently and its reconnect backoff is not over."""
         return self.client.connection_failed(node) and self.client.connection_delay(node, now) > 0
 
     @property
@@ -193,7 +193,7 @@ class NetworkClientDelegate:
         return self.client.has_in_flight_requests()
 
     def wakeup(self) -> None:
-        """Ends the wait of a poll. May be called from any thread."""
+        """Ends the current poll. Thread-safe."""
         self._woken = True
         self.client.wakeup()
 

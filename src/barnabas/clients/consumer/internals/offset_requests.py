@@ -1,7 +1,7 @@
-"""OffsetCommit and OffsetFetch in the forms of their versions.
+"""Builds and reads OffsetCommit and OffsetFetch in all versions.
 
-Up to version 9 both name topics; from 10 on they have ids, so that an offset of a topic that was deleted and created
-again cannot be taken for one of its successor. Ids are used if those of all topics are known.
+Up to version 9 both name topics; from 10 on they have ids, so that an offset of a deleted and recreated topic is not
+taken for one of its successor. Ids are used if those of all topics are known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FIRST_WITH_INSTANCE_ID: Final = 7
 
 
 class _ByTopic:
-    """Partitions by their topics, and the ids of those."""
+    """Partitions by topic, and the topic ids."""
 
     def __init__(self, partitions: Iterable[TopicPartition], snapshot: MetadataSnapshot) -> None:
         self.topics: dict[str, list[TopicPartition]] = {}
@@ -55,12 +55,12 @@ class _ByTopic:
         return VersionRange(stable.lowest, min(stable.highest, _FIRST_WITH_TOPIC_IDS - 1))
 
     def name(self, name: str, topic_id: Uuid) -> str:
-        """The topic of an answer, which has one or the other; empty if nobody asked for it."""
+        """Returns the topic of a response, which has a name or an id; empty if it was not requested."""
         return name or self._names.get(topic_id, "")
 
 
 class OffsetCommitBuilder:
-    """A commit of these offsets by this member."""
+    """Builds a commit of these offsets by this member."""
 
     api_key: ApiKey = ApiKey.OFFSET_COMMIT
 
@@ -115,7 +115,7 @@ class OffsetCommitBuilder:
 
 
 class FetchedOffset(NamedTuple):
-    """What a coordinator says about one partition; an offset of -1: nothing was committed."""
+    """A coordinator's response for one partition; an offset of -1: nothing was committed."""
 
     partition: TopicPartition
     error: Errors
@@ -131,7 +131,7 @@ class FetchedOffset(NamedTuple):
 
 
 class OffsetFetchBuilder:
-    """A question for the offsets of these partitions."""
+    """Builds a request for the offsets of these partitions."""
 
     api_key: ApiKey = ApiKey.OFFSET_FETCH
 
@@ -155,7 +155,7 @@ class OffsetFetchBuilder:
             topic: [partition.partition for partition in partitions]
             for topic, partitions in self._by_topic.topics.items()
         }
-        # Offsets of open transactions are not decided yet. Brokers before version 7 cannot say so.
+        # Offsets of open transactions are not stable yet. Brokers before version 7 cannot report that.
         stable = version >= _FIRST_WITH_REQUIRE_STABLE
         if version < _FIRST_WITH_GROUPS:
             rows = [OffsetFetchRequestTopic(name=topic, partition_indexes=one) for topic, one in numbers.items()]

@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 
 
 class OffsetValidation:
-    """Finds out whether the records before a position are still in the leader's log.
+    """Checks whether the records before a position are still in the leader's log.
 
-    A new leader says where the epoch of a position ends in its log::
+    A new leader reports where the epoch of a position ends in its log::
 
         consumer   epoch 4, position 120
         leader     epoch 4 ends at 120 or later: the position is valid

@@ -1,4 +1,4 @@
-"""Looks offsets up: where partitions begin and end, what was when, and whether positions still hold."""
+"""Looks up offsets: log start and end, by timestamp, and to validate positions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FetchCommitted = Callable[[Collection[TopicPartition], int], "Future[Committed]"
 
 _CONSUMER: Final = -1
 _FIRST_EPOCH_VERSION: Final = 3
-"""Of OffsetForLeaderEpoch: older ones need rights on the whole cluster, which consumers do not have."""
+"""The first usable version of OffsetForLeaderEpoch: older ones need cluster permissions, which consumers lack."""
 
 
 class OffsetsSettings(NamedTuple):
@@ -64,16 +64,16 @@ class OffsetsSettings(NamedTuple):
 
 
 class OffsetsRequestManager(PatientRequestManager):
-    """Gives every partition a position, and sees to it that it stays a true one.
+    """Gives every partition a position, and keeps positions valid.
 
-    A partition that is new gets its position in this order: what the group has committed for it; else a *reset*, to
-    the end or the beginning or a time, as ``auto.offset.reset`` says. This begins when the application polls or asks
-    for a position, not before: until then it may still seek.
+    A new partition starts at the group's committed offset; else its position is *reset* to the end, the beginning or a
+    time, as ``auto.offset.reset`` says. This begins when the application polls or requests a position, because until
+    then it may still seek.
 
-    **Validation** (KIP-320). Each position carries the leader epoch of the record before it. When the partition gets
-    another leader, that leader is asked where this epoch ends in *its* log. If that is before the position, then the
-    log was cut, after an unclean election, and what was read beyond that point is gone: the consumer goes back there,
-    or tells the application, if there is no reset policy. Without this it would skip what is written there next.
+    **Validation** (KIP-320). Each position carries the leader epoch of the record before it. A new leader of the
+    partition is asked where this epoch ends in *its* log. If that is before the position, the log was truncated after
+    an unclean election, and the records read beyond that point are gone: the consumer goes back there, or raises an
+    error if there is no reset policy. Otherwise it would skip the records written there next.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class OffsetsRequestManager(PatientRequestManager):
         fetch_committed: FetchCommitted | None,
         clock: Clock,
     ) -> None:
-        """``fetch_committed`` asks for what the group has committed; None if there is no group."""
+        """``fetch_committed`` fetches the group's committed offsets; None if there is no group."""
         self._assignment = subscriptions.assignment
         self._positions = subscriptions.positions
         self._resets = subscriptions.resets
@@ -104,12 +104,12 @@ class OffsetsRequestManager(PatientRequestManager):
         self._seen_metadata_version = -1
         self._committed: Future[Committed] | None = None
 
-    # -- what the application wants to know
+    # -- queries of the application
 
     def fetch_offsets(
         self, timestamps: Mapping[TopicPartition, int], deadline_ms: int
     ) -> Future[dict[TopicPartition, FoundOffset | None]]:
-        """The offsets for timestamps, some of which are names such as `LATEST_TIMESTAMP`."""
+        """Looks up the offsets for timestamps, including special ones such as `LATEST_TIMESTAMP`."""
         topics = {partition.topic for partition in timestamps}
         self._metadata.add_transient_topics(topics)
         question = ListOffsetsQuestion(timestamps, deadline_ms, new_future())
@@ -118,7 +118,7 @@ class OffsetsRequestManager(PatientRequestManager):
         return question.future
 
     def request_end_offset(self, partition: TopicPartition) -> None:
-        """For `current_lag`: asks for the end of a partition, of which nothing is known yet."""
+        """Requests the unknown end offset of a partition, for `current_lag`."""
         deadline_ms = self._clock.hi_res_milliseconds() + self._settings.default_api_timeout_ms
         future = self.fetch_offsets({partition: LATEST_TIMESTAMP}, deadline_ms)
 
@@ -132,7 +132,7 @@ class OffsetsRequestManager(PatientRequestManager):
     # -- positions
 
     def update_positions(self, now: int) -> None:
-        """The application wants records or a position: partitions that have none get one."""
+        """Gives positions to partitions without one, when the application needs records or a position."""
         self._validate_for_new_metadata()
         initializing = self._positions.initializing_partitions()
         if not initializing:
@@ -141,7 +141,7 @@ class OffsetsRequestManager(PatientRequestManager):
             self._reset_initializing(initializing)
             return
         if self._committed is not None and not self._committed.done():
-            return  # what has come since is asked for next
+            return  # partitions added since then are requested next
         asked = frozenset(initializing)
         self._committed = self._fetch_committed(asked, now + self._settings.default_api_timeout_ms)
         self._committed.add_done_callback(lambda future: self._on_committed(asked, future))
@@ -150,7 +150,7 @@ class OffsetsRequestManager(PatientRequestManager):
         self._committed = None
         error = future.exception()
         if error is not None:
-            # Those that may pass are tried again with the next poll.
+            # The next poll retries transient errors.
             if not getattr(error, "retriable", False):
                 self._events.put(ErrorEvent(error))
             return
@@ -193,7 +193,7 @@ class OffsetsRequestManager(PatientRequestManager):
         spoken = versions.supported.get(ApiKey.OFFSET_FOR_LEADER_EPOCH)
         return spoken is not None and spoken.highest >= _FIRST_EPOCH_VERSION
 
-    # -- the turn of the background thread
+    # -- background loop
 
     def poll(self, now: int) -> PollResult:
         if self._metadata.update_version != self._seen_metadata_version:
@@ -220,7 +220,7 @@ class OffsetsRequestManager(PatientRequestManager):
         return PollResult(wait_ms, requests)
 
     def _give_leaders(self) -> None:
-        """A position that the application has sought to has no leader yet."""
+        """Adds the leader to positions that the application has sought to."""
         for partition in self._positions.partitions_without_leader():
             leader = self._metadata.current_leader(partition)
             if leader.leader is not None:
@@ -245,7 +245,7 @@ class OffsetsRequestManager(PatientRequestManager):
             self._positions.set_next_allowed_retry(unknown, now + self._settings.retry_backoff_ms)
         requests = []
         for node, rows in by_node.items():
-            # Not asked about again before this request has ended, in one way or another.
+            # No second request before this one has ended.
             self._positions.set_next_allowed_retry(rows, now + self._settings.request_timeout_ms)
             requests.append(self._requester.request(node, rows, partial(self._on_reset, rows, strategies)))
         return requests
@@ -284,7 +284,7 @@ class OffsetsRequestManager(PatientRequestManager):
             self._positions.set_next_allowed_retry(later, now + self._settings.retry_backoff_ms)
 
     def _nothing_since(self, partition: TopicPartition, strategy: AutoOffsetResetStrategy, now: int) -> None:
-        """All records are older than the duration goes back: then what comes next is the first to read."""
+        """Resets to the end: all records are older than the duration allows."""
         future = self.fetch_offsets({partition: LATEST_TIMESTAMP}, now + self._settings.default_api_timeout_ms)
 
         def done(ended: Future[dict[TopicPartition, FoundOffset | None]]) -> None:
@@ -379,7 +379,7 @@ class OffsetsRequestManager(PatientRequestManager):
         if later:
             self._later(later, now)
         if truncated:
-            # Nothing more is asked until the application has decided where to go on.
+            # No further request until the application has decided where to continue.
             self._positions.set_next_allowed_retry(truncated, now + self._settings.request_timeout_ms)
             self._events.put(ErrorEvent(LogTruncationError(truncated, divergent)))
 
@@ -388,7 +388,7 @@ class OffsetsRequestManager(PatientRequestManager):
         self._positions.set_next_allowed_retry(partitions, now + self._settings.retry_backoff_ms)
 
     def fail(self, error: BarnabasError) -> None:
-        """The consumer is closed: whoever waits for an answer is told."""
+        """Fails all pending requests when the consumer closes."""
         for question in self._questions:
             if not question.future.done():
                 question.future.set_exception(error)

@@ -20,8 +20,8 @@ from barnabas.common.topic_partition import TopicPartition
 class Positions:
     """Where the next fetch of each partition starts, and how far the application has consumed.
 
-    The two differ while the application iterates over records (see `RecordsInHand`): the position is behind all of
-    them, and what may be committed is not.
+    The two differ while the application iterates over records (see `RecordsInHand`): the fetch position is behind all
+    of them, and the committable position is not.
     """
 
     def __init__(self, assignment: Assignment) -> None:
@@ -53,7 +53,7 @@ class Positions:
             return not [state for state in self._assignment.states.values() if state.fetch_state is not FETCHING]
 
     def all_settled(self) -> bool:
-        """Returns whether every partition has a valid position with a leader: the usual case, checked in one pass."""
+        """Returns whether every partition has a valid position with a leader: the common case, checked in one pass."""
         with self._lock:
             for state in self._assignment.states.values():
                 position = state.position
@@ -91,7 +91,7 @@ class Positions:
                     None if state.preferred_read_replica is None else state.preferred_replica(now),
                 )
                 for partition, state in self._assignment.states.items()
-                # Not `is_fetchable`: this saves a call for every partition in every turn.
+                # Not `is_fetchable`: this saves a call for every partition in every iteration.
                 if state.fetch_state is FETCHING and not state.suspended and state.position is not None
             ]
 

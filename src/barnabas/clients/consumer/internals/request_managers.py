@@ -1,16 +1,16 @@
-"""What the background thread of a consumer runs: request managers, and the requests they hand out.
+"""Request managers: the tasks of a consumer's background thread.
 
-A consumer has several things to say to brokers that have nothing to do with each other: fetch records, find the
-coordinator, send heartbeats, commit, look offsets up. Each is the business of one *request manager*. The background
-thread asks every manager in turn what it wants to send now, sends it, waits for the network, and hands the answers
-back; no manager ever blocks, touches a socket, or needs a lock against another (KIP-945)::
+A consumer has several independent reasons to talk to brokers: fetch records, find the coordinator, send heartbeats,
+commit, look up offsets. Each has one *request manager*. The background thread collects each manager's requests, sends
+them, polls the network, and dispatches the responses; no manager ever blocks, touches a socket, or needs a lock against
+another (KIP-945)::
 
     while running:
         events from the application  ->  managers
-        for manager in managers:  manager.poll(now)  ->  requests to send, and when to ask again
+        for manager in managers:  manager.poll(now)  ->  requests to send, and when to poll again
         network poll             ->  on_complete of the requests that ended
 
-All times are milliseconds of the steady clock, :meth:`~barnabas.common.clock.Clock.hi_res_milliseconds`.
+All times are milliseconds of the monotonic clock, :meth:`~barnabas.common.clock.Clock.hi_res_milliseconds`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ __all__ = ["EMPTY", "FOREVER", "PatientRequestManager", "PollResult", "RequestMa
 
 
 class UnsentRequest:
-    """A request that a manager wants to have sent.
+    """A request that a manager wants to send.
 
-    ``node`` is who shall get it; None stands for anybody, which is the least loaded node. ``on_complete`` is called
-    exactly once, on the background thread, whatever becomes of it: with a response whose ``body`` is None if the
-    connection was lost, if nobody could be reached or answered within ``timeout_ms`` (that of all requests, if None),
-    or if the node has no version of the request.
+    ``node`` is its receiver; None: the least loaded node. ``on_complete`` is called exactly once, on the background
+    thread: with a response whose ``body`` is None if the connection was lost, if no node was reachable or responded
+    within ``timeout_ms`` (if None, the timeout of all requests), or if the node supports no version of the request.
     """
 
     __slots__ = ("allowed_versions", "body", "node", "on_complete", "timeout_ms")
@@ -59,35 +58,35 @@ class UnsentRequest:
 
 
 class PollResult(NamedTuple):
-    """What a manager wants to send, and after how many milliseconds it wants to be asked again at the latest."""
+    """A manager's requests, and the maximum milliseconds until its next poll."""
 
     time_until_next_poll_ms: int
     unsent_requests: Sequence[UnsentRequest] = ()
 
 
 EMPTY: Final = PollResult(FOREVER)
-"""Nothing to send, and nothing to wait for but events and answers."""
+"""Nothing to send; waits only for events and responses."""
 
 
 class PatientRequestManager:
-    """One for which the application thread never has to look around: it is woken by what it waits for. So the
-    background thread need not ask, which it would do in every turn."""
+    """A manager whose events wake the application thread, so that this thread never has to check it and the background
+    thread need not call `maximum_time_to_wait` in every iteration."""
 
     def maximum_time_to_wait(self, now: int) -> int:  # noqa: ARG002 - however long
         return FOREVER
 
 
 class RequestManager(Protocol):
-    """One concern of a consumer. All methods are called on the background thread."""
+    """One task of a consumer. All methods are called on the background thread."""
 
     def poll(self, now: int) -> PollResult:
-        """What to send now."""
+        """Returns the requests to send now."""
         ...
 
     def maximum_time_to_wait(self, now: int) -> int:
-        """How long the application thread may block in its poll without missing something that it has to do."""
+        """Returns how long the application thread may block in its poll without missing work."""
         ...
 
     def poll_on_close(self, now: int) -> PollResult:
-        """What to send, once, when the consumer is being closed."""
+        """Returns the last requests, when the consumer is being closed."""
         ...

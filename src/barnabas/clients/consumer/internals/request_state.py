@@ -1,4 +1,4 @@
-"""When to send something, and when to send it again."""
+"""Timers and retry backoff."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from barnabas.network.exponential_backoff import ExponentialBackoff
 
 
 class Timer:
-    """A deadline that can be moved. It never fires by itself: somebody looks whether it is over."""
+    """A deadline that can be moved. It does not fire: callers check it."""
 
     __slots__ = ("_deadline_ms", "interval_ms")
 
@@ -18,7 +18,7 @@ class Timer:
         self._deadline_ms = now + interval_ms
 
     def reset(self, now: int, interval_ms: int | None = None) -> None:
-        """From now on again; for once with another interval, if one is given."""
+        """Restarts the timer, once with another interval if one is given."""
         self._deadline_ms = now + (self.interval_ms if interval_ms is None else interval_ms)
 
     def is_expired(self, now: int) -> bool:
@@ -32,7 +32,7 @@ class Timer:
 
 
 class RequestState:
-    """One request at a time, and longer and longer pauses between attempts that fail."""
+    """Allows one request at a time, with exponential backoff after failures."""
 
     __slots__ = ("_attempts", "_backoff", "_backoff_ms", "_last_received_ms", "in_flight")
 
@@ -53,7 +53,7 @@ class RequestState:
 
     @property
     def attempts(self) -> int:
-        """How often it has failed in a row."""
+        """The number of consecutive failures."""
         return self._attempts
 
     def sent(self) -> None:
@@ -72,7 +72,7 @@ class RequestState:
         self._attempts += 1
 
     def reset(self) -> None:
-        """As if nothing had ever been sent: no pause."""
+        """Clears the failures and the backoff."""
         self.in_flight = False
         self._attempts = 0
         self._backoff_ms = 0

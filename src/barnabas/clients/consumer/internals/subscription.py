@@ -1,4 +1,4 @@
-"""What a consumer is subscribed to: topics, a pattern, or partitions that the application chose itself."""
+"""A consumer's subscription: topics, a pattern, or partitions that the application chose itself."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ class SubscriptionState:
     """The state that both threads of a consumer share.
 
     The application thread subscribes, seeks, pauses, and advances positions as it takes records. The background thread
-    takes over the assignment of the group, and resets and validates positions. One lock, that of `Assignment`, guards
-    all of it.
+    applies the assignment of the group, and resets and validates positions. One lock, that of `Assignment`, guards all
+    of it.
 
     ================ =================== ==========================================================================
     attribute        class               owns
@@ -39,7 +39,7 @@ class SubscriptionState:
     ``lag``          `ConsumerLag`       the watermarks, lag and lead
     ================ =================== ==========================================================================
 
-    What concerns the subscription *and* the assignment is here.
+    Operations on both the subscription *and* the assignment are here.
     """
 
     def __init__(self, default_reset_strategy: AutoOffsetResetStrategy) -> None:

@@ -1,4 +1,4 @@
-"""Makes columns of several answers at once, on two threads if that is quicker."""
+"""Decodes several responses into columns, on two threads if that is quicker."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ log = logging.getLogger(__name__)
 
 THREAD_NAME: Final = "consumer_table_reader"
 LEAST_BYTES: Final = 1 << 21
-"""What is smaller is read by the time that another thread has begun."""
+"""Smaller data is read before another thread could begin."""
 
 
 class TableReader:
-    """Reads what a table is made of.
+    """Reads the sections of a table.
 
-    Answers of megabytes that are in files of this machine (`FetchFiles`) are all there at once, and to read them is all
-    that takes time. So a second thread, which is there for nothing else, reads the second half of them, into columns of
-    its own: the table has one chunk more. From a network they come one after the other, and the thread that receives
-    them has a processor busy already: those are read by the application's thread alone.
+    Large responses in files of this machine (`FetchFiles`) are all available at once, and only reading them takes time.
+    So a second thread reads the second half of them, into its own columns: the table has one chunk more. Network
+    responses come one after the other, and the receiving thread already keeps a processor busy: the application's
+    thread alone reads those.
 
-    Belongs to the application's thread.
+    Used by the application's thread.
     """
 
     def __init__(self, client_id: str) -> None:
@@ -40,8 +40,10 @@ class TableReader:
     def begin(
         self, fetches: Sequence[CompletedFetch], columns: tuple[str, ...] | None, binary_type: str
     ) -> EarlyColumns | None:
-        """These will be read, in this order, by `CompletedFetch.fetch_sections`. Returns the columns that the first of
-        them can share, if they can; others are being read from now on, and `wait` has to be called in the end."""
+        """Prepares responses that `CompletedFetch.fetch_sections` will read in this order.
+
+        Returns the columns that the first of them can share, if any. A second thread may be reading the others from now
+        on, so `wait` must be called in the end."""
         first, others = _halves(fetches)
         if others:
             if self._threads is None:
@@ -55,7 +57,7 @@ class TableReader:
         try:
             shared = self._shared(fetches, columns, binary_type)
         except Exception:
-            # Who wants them reads them then, after what was read before them has its place in the table.
+            # The application's thread then reads them, after those before them.
             log.warning("A second thread cannot read records ahead", exc_info=True)
             return
         for fetch in fetches:
@@ -69,7 +71,7 @@ class TableReader:
         return CompletedFetch.shared_columns(fetches, columns, binary_type, self.memory)
 
     def wait(self) -> None:
-        """Until nothing is being read any more: then what has been read can be used."""
+        """Waits until the second thread has finished, so that its results can be used."""
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.result()
@@ -81,7 +83,7 @@ class TableReader:
 
 
 def _halves(fetches: Sequence[CompletedFetch]) -> tuple[Sequence[CompletedFetch], Sequence[CompletedFetch]]:
-    """What this thread is to read, and what another one; both about as much."""
+    """Splits the responses into two halves of about the same size, for this thread and the other."""
     total = sum(len(fetch.records) for fetch in fetches)
     if len(fetches) == 1 or total < LEAST_BYTES or _processors() == 1 or any(fetch.unread is None for fetch in fetches):
         return fetches, ()

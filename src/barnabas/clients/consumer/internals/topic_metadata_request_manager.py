@@ -1,4 +1,4 @@
-"""Asks for the metadata of topics on behalf of the application: ``partitions_for`` and ``list_topics``."""
+"""Fetches topic metadata for the application: ``partitions_for`` and ``list_topics``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Question:
 
 
 class TopicMetadataRequestManager(PatientRequestManager):
-    """Unlike the metadata that the consumer itself works with, this is asked for each time, and forgotten."""
+    """Requests metadata each time and does not cache it, unlike the consumer's own metadata."""
 
     def __init__(self, *, allow_auto_topic_creation: bool, retry_backoff_ms: int) -> None:
         self._allow_auto_topic_creation = allow_auto_topic_creation
@@ -118,7 +118,7 @@ class TopicMetadataRequestManager(PatientRequestManager):
                     self._end(question, TopicAuthorizationError(f"Not authorized to access topics: [{topic.name}]"))
                     return
             elif error is Errors.UNKNOWN_TOPIC_OR_PARTITION:
-                continue  # there is none, and that is the answer
+                continue  # the topic does not exist: a valid result
             elif error.retriable:
                 log.debug("Metadata of topic %s: %s, asking again", topic.name, error.name)
                 if question.topic is not None:

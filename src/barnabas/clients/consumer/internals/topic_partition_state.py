@@ -35,8 +35,8 @@ class FetchState(Enum):
 
 
 FETCHING: Final = FetchState.FETCHING
-"""Bound here, as the two below, because both threads compare the state of every partition in every turn, and to look a
-member up in its class costs as much as a call."""
+"""Module constants, like the two below: both threads compare the state of every partition in every iteration, and
+looking up an enum member costs as much as a call."""
 AWAIT_RESET: Final = FetchState.AWAIT_RESET
 AWAIT_VALIDATION: Final = FetchState.AWAIT_VALIDATION
 
@@ -47,7 +47,7 @@ VALID_TRANSITIONS: Final[dict[FetchState, frozenset[FetchState]]] = {
     AWAIT_RESET: frozenset({FETCHING, AWAIT_RESET}),
     AWAIT_VALIDATION: frozenset({FETCHING, AWAIT_RESET, AWAIT_VALIDATION}),
 }
-"""The legal transitions. `TopicPartitionState` ignores any other, as the event that asked for it came too late."""
+"""The legal transitions. `TopicPartitionState` ignores any other, as its event came too late."""
 
 PAUSED: Final = 1
 """The application has paused the partition."""

@@ -1,4 +1,4 @@
-"""Where the log of a partition begins and ends, as the last response said."""
+"""The start and end offsets of a partition's log, from the last response."""
 
 from __future__ import annotations
 

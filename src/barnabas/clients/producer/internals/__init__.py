@@ -1,1 +1,1 @@
-"""How the producer works inside, under Kafka's names for things."""
+"""The internals of the producer, under Kafka's names."""

@@ -1,4 +1,4 @@
-"""What becomes of a batch that was sent."""
+"""Completes, retries, splits or fails a batch after its response."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ LEAVES_OPEN: Final = frozenset(
         Errors.UNKNOWN_SERVER_ERROR,
     }
 )
-"""Errors that do not tell whether a batch was written."""
+"""Errors after which it is unknown whether a batch was written."""
 
 
 class BatchCompletion:
-    """After an answer, a batch is complete; or split, if it was too large and has more than one record, which is not
-    counted as an attempt; or put back to be sent again, if the error may pass, its time is not over and it has attempts
-    left; or failed.
+    """Handles the outcome of sent batches. Used by the sender's thread.
 
-    Belongs to the thread of the sender.
+    After a response, a batch is completed; or split, if it was too large and has more than one record, which does not
+    count as an attempt; or re-enqueued, if the error is retriable, it has not expired and has attempts left; or
+    failed.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class BatchCompletion:
         self._metrics = metrics
         self._transaction_manager = transaction_manager
         self.resolver: SequenceResolver | None = None
-        """There is one with a transaction manager."""
+        """Set if there is a transaction manager."""
 
     def complete_batch(self, batch: ProducerBatch, result: PartitionResult, now: int) -> None:
-        """What an answer means for a batch."""
+        """Applies a response to a batch."""
         accumulator = self._accumulator
         manager = self._transaction_manager
         error = result.error
         batch.in_flight = False
         if batch.is_done:
-            # Its time was over, or it was aborted, while the network had it. Now nobody needs its memory any more.
+            # It expired or was aborted while in flight. Now its memory can be freed.
             accumulator.release(batch)
             if error is Errors.NONE:
                 self._succeeded(batch, result)
@@ -106,7 +106,7 @@ class BatchCompletion:
                 self._note_error(batch.topic_partition, result)
                 self._reenqueue(batch, now)
             elif error is Errors.DUPLICATE_SEQUENCE_NUMBER:
-                # The broker has it, and does not remember where.
+                # The broker has it, but not its offset.
                 self._succeeded(batch, result)
             else:
                 self._failed(batch, result)
@@ -142,7 +142,7 @@ class BatchCompletion:
     def _remove_and_deallocate(self, batch: ProducerBatch) -> None:
         self._in_flight.remove(batch)
         if batch.in_flight:
-            self._accumulator.complete_batch(batch)  # its memory follows with the answer
+            self._accumulator.complete_batch(batch)  # its memory is freed with the response
         else:
             self._accumulator.deallocate(batch)
 
@@ -162,14 +162,14 @@ class BatchCompletion:
         return batch.complete(base_offset, log_append_time)
 
     def complete_as_written(self, batch: ProducerBatch) -> None:
-        """The broker has it, and nobody remembers where."""
+        """Completes a batch that the broker has, with an unknown offset."""
         self._succeeded(batch, PartitionResult(Errors.DUPLICATE_SEQUENCE_NUMBER))
 
     def _failed(self, batch: ProducerBatch, result: PartitionResult) -> None:
         error = exception_of(batch.topic_partition.topic, result)
-        # Refused at the first attempt, it was not written, and neither was anything behind it: those can be numbered
-        # anew. Otherwise it may have been, by this attempt or by one before it whose answer was lost, and so may those
-        # behind it; a new number would have them written once more.
+        # A batch that is rejected at its first attempt was not written, and neither were those behind it: they can get
+        # new sequences. Otherwise it may have been written, by this attempt or an earlier one whose response was lost,
+        # and so may those behind it; with new sequences they would be written twice.
         certain = batch.attempts == 0 and not result.error.retriable
         self._fail(
             batch,
@@ -210,6 +210,6 @@ class BatchCompletion:
                 ),
                 adjust_sequence_numbers=False,
             )
-            # It was sent, and may have been written: which sequence is next is not known.
+            # It was sent and may have been written, so the next sequence is unknown.
             if self._transaction_manager is not None and batch.has_sequence:
                 self._transaction_manager.partitions.mark_sequence_unresolved(batch)

@@ -1,4 +1,4 @@
-"""The memory of a producer: how much of it records may take up, and who waits for it."""
+"""Bounds the memory of a producer's records; threads wait here for memory."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ WAIT_TIME_SENSOR_NAME: Final = "bufferpool-wait-time"
 
 
 class BufferPool:
-    """Hands out memory, never more than ``buffer.memory`` of it, to whoever has waited longest.
+    """Allocates at most ``buffer.memory`` bytes, to the thread that has waited longest.
 
-    What it hands out is the *right* to so many bytes. The bytes themselves belong to the batch builder, and come from
-    Python's allocator, which keeps freed blocks for the next one; keeping them here once more would only delay that. It
-    does not keep large ones: those have `SpareBuffers`.
-    What matters is that the sum is bounded and that nobody starves:
+    An allocation is only a *reservation*. The bytes belong to the batch builder and come from Python's allocator, which
+    already reuses freed blocks; large ones are reused by `SpareBuffers`.
+    The pool bounds the sum and prevents starvation:
 
-    * Almost every batch takes ``poolable_size`` bytes, which is ``batch.size``. Rights of that size which come back go
-      to the free list, from where the next batch takes one in a single step. A larger request breaks up as many of
-      them as it needs.
-    * When there is not enough, the thread waits in a queue, and only the first in the queue is ever woken. It takes
-      what there is, and goes on waiting for the rest: a large request, which needs several batches to come back, is so
-      not overtaken for ever by small ones.
-    * Whoever gives up, because of the time or because the producer is closed, gives back what it had gathered.
+    * Almost every batch takes ``poolable_size`` bytes, which is ``batch.size``. Freed reservations of that size go to
+      the free list, from where the next batch takes one in a single step. A larger request breaks up as many of them as
+      it needs.
+    * When there is not enough, the thread waits in a queue, and only the first in the queue is woken. It takes the
+      available memory and waits for the rest, so that small requests cannot overtake a large one for ever.
+    * A thread that gives up, by timeout or because the producer is closed, returns the memory it has gathered.
 
     At all times, ``available_memory() == unallocated + len(free list) * poolable_size <= total_memory``.
     """
@@ -47,8 +45,8 @@ class BufferPool:
         self.poolable_size = poolable_size
         self._clock = clock
         self._lock = threading.Lock()
-        """Guards all fields below; the conditions of the waiters are conditions of this lock. Nothing else is locked
-        inside it but the metrics' own locks, and no queue's lock is held by whoever waits here."""
+        """Guards all fields below; the waiters' conditions use this lock. Only the metrics' locks are taken inside it,
+        and no waiting thread holds a queue's lock."""
         self._free = 0
         self._unallocated = memory
         self._waiters: deque[threading.Condition] = deque()
@@ -68,9 +66,9 @@ class BufferPool:
         )
 
     def allocate(self, size: int, max_time_to_block_ms: float) -> int:
-        """Takes so many bytes, waiting for them for at most so long; returns the size.
+        """Reserves ``size`` bytes, and blocks for at most the given time; returns the size.
 
-        Raises `BufferExhaustedError` when that is not long enough, `ProducerClosedError` when the pool is closed.
+        Raises `BufferExhaustedError` on timeout, `ProducerClosedError` when the pool is closed.
         """
         if size > self.total_memory:
             raise ValueError(
@@ -81,7 +79,7 @@ class BufferPool:
             if self._closed:
                 raise ProducerClosedError("Producer closed while allocating memory")
             try:
-                # Not past those who wait: memory that is there is theirs, and the first of them is being woken up.
+                # Do not overtake waiters: available memory is theirs, and the first of them is being woken.
                 if not self._waiters:
                     if size == self.poolable_size and self._free:
                         self._free -= 1
@@ -93,12 +91,12 @@ class BufferPool:
                 self._wait_for(size, max_time_to_block_ms)
                 return size
             finally:
-                # There may be something left for the next one, who was not told as long as this one was first.
+                # Wake the next waiter: memory may be left, and only the first waiter was notified.
                 if self._waiters and (self._unallocated or self._free):
                     self._waiters[0].notify()
 
     def try_allocate(self, size: int) -> bool:
-        """Takes so many bytes if that is possible without waiting."""
+        """Reserves ``size`` bytes if that is possible without waiting."""
         with self._lock:
             if self._closed:
                 raise ProducerClosedError("Producer closed while allocating memory")
@@ -149,7 +147,7 @@ class BufferPool:
             self._waiters.remove(more_memory)
 
     def _free_up(self, size: int) -> None:
-        """Breaks up rights on the free list until there is enough outside of it, or none left."""
+        """Breaks up entries of the free list until enough is unallocated, or the list is empty."""
         missing = size - self._unallocated
         if missing > 0 and self._free:
             count = min(self._free, -(-missing // self.poolable_size))
@@ -157,7 +155,7 @@ class BufferPool:
             self._unallocated += count * self.poolable_size
 
     def deallocate(self, size: int) -> None:
-        """Gives back what `allocate` returned."""
+        """Frees a reservation of `allocate`."""
         with self._lock:
             if size == self.poolable_size:
                 self._free += 1
@@ -167,7 +165,7 @@ class BufferPool:
                 self._waiters[0].notify()
 
     def deallocate_all(self, sizes: Iterable[int]) -> None:
-        """`deallocate` for several; the first of those who wait wakes up once, and passes on what it does not need."""
+        """Frees several reservations. The first waiter wakes up once, and passes on the rest."""
         poolable_size = self.poolable_size
         with self._lock:
             for size in sizes:
@@ -179,7 +177,7 @@ class BufferPool:
                 self._waiters[0].notify()
 
     def close(self) -> None:
-        """Everybody who waits is turned away, and nobody is let in."""
+        """Fails all waiting threads and all later allocations."""
         with self._lock:
             self._closed = True
             for waiter in self._waiters:
@@ -198,7 +196,7 @@ class BufferPool:
 
     @property
     def queued(self) -> int:
-        """How many threads wait."""
+        """The number of waiting threads."""
         return len(self._waiters)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Which partition a record without a key goes to."""
+"""Chooses the partition of a record without a key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["BuiltInPartitioner", "PartitionLoadStats", "StickyPartitionInfo", "p
 
 
 class PartitionLoadStats:
-    """A table to draw partitions from, those with short queues more often.
+    """A cumulative table for drawing partitions; those with short queues are drawn more often.
 
     Each partition weighs ``longest + 1 - its length``, and the table has the running sums. With queues of 0, 3 and 1
     batches the weights are 4, 1 and 3, the sums 4, 5 and 8, and a random number from 0 to 7 finds its partition by
@@ -60,12 +60,11 @@ class StickyPartitionInfo:
 class BuiltInPartitioner:
     """The adaptive sticky partitioner (KIP-480, KIP-794), one for each topic.
 
-    *Sticky*: one partition gets about ``batch.size`` bytes before it is another one's turn. Batches become full that
-    way, where a new partition for each record would make many small ones. *Adaptive*: a partition whose broker is slow
-    has a long queue, and is drawn less often; so what is even is the load, not the number of records.
+    *Sticky*: one partition gets about ``batch.size`` bytes before the next one is chosen. That fills batches, where a
+    new partition for each record would make many small ones. *Adaptive*: a partition whose broker is slow has a long
+    queue and is drawn less often, which evens out the load instead of the number of records.
 
-    The choice has to be made together with the append, or two threads could fill a partition that a third has switched
-    away from. So it is done in steps::
+    Choice and append must be atomic, or two threads could fill a partition that a third has switched away from::
 
         info = partitioner.peek_current_partition_info(snapshot)
         with queue_of(info.partition).lock:
@@ -75,11 +74,11 @@ class BuiltInPartitioner:
             partitioner.update_partition_info(info, 0, snapshot, batch.is_ready)
             partitioner.stick_to(batch.builder, ...)
 
-    Until the batch reaches the limit that `stick_to` computes, no switch is possible, so that records are appended to
+    Until the batch reaches the limit that `stick_to` computes, no switch is possible, so records are appended to
     ``open_batch`` without these steps. It counts their bytes, which the next `update_partition_info` collects.
 
     **When to switch**: after ``batch.size`` bytes, unless the last batch of the queue has room: switching then would
-    leave a batch half full behind, to be sent when it has lingered. After twice ``batch.size`` it happens anyway.
+    leave a half full batch to linger. After twice ``batch.size`` it switches in any case.
     """
 
     __slots__ = (
@@ -100,14 +99,14 @@ class BuiltInPartitioner:
         self.topic = topic
         self.sticky: StickyPartitionInfo | None = None
         self.open_batch: RecordBatchBuilder = NO_BATCH
-        """The last batch of the sticky partition, as long as it takes records without a decision."""
+        """The last batch of the sticky partition, while it takes records without a decision."""
         self._sticky_batch_size = sticky_batch_size
         self._rack = rack
-        """Prefer partitions whose leader is in this rack, if there is one; None: any."""
+        """The rack whose leaders are preferred; None: any."""
         self._random = random
         self._lock = threading.Lock()
-        """Guards the first choice, which two threads may want to make. A switch is guarded by the lock of the queue
-        that is switched away from. Taken with no other lock held, and nothing is locked inside it."""
+        """Guards the first choice, against two threads making it. A switch is guarded by the lock of the old
+        partition's queue. Taken with no other lock held, and no other lock is taken inside it."""
         self._load_stats: PartitionLoadStats | None = None
         self._rack_load_stats: PartitionLoadStats | None = None
 
@@ -135,7 +134,7 @@ class BuiltInPartitioner:
         return partition
 
     def peek_current_partition_info(self, snapshot: MetadataSnapshot) -> StickyPartitionInfo:
-        """The current choice; the first caller makes it."""
+        """Returns the current choice; the first caller makes it."""
         info = self.sticky
         if info is None:
             with self._lock:
@@ -145,7 +144,7 @@ class BuiltInPartitioner:
         return info
 
     def is_partition_changed(self, info: StickyPartitionInfo | None) -> bool:
-        """Whether somebody has switched since that choice was looked at; never, if there was none to look at."""
+        """Whether the choice has changed since ``info`` was read; false if ``info`` is None."""
         return info is not None and self.sticky is not info
 
     def update_partition_info(
@@ -155,7 +154,7 @@ class BuiltInPartitioner:
         snapshot: MetadataSnapshot,
         enable_switch: bool = True,
     ) -> None:
-        """Counts the appended bytes, and switches if it is time. With the lock of the partition's queue held."""
+        """Counts the appended bytes, and switches if it is time. The partition's queue lock must be held."""
         if info is None:
             return
         open_batch = self.open_batch
@@ -166,9 +165,9 @@ class BuiltInPartitioner:
             self.sticky = StickyPartitionInfo(self._next_partition(snapshot))
 
     def stick_to(self, info: StickyPartitionInfo, batch: RecordBatchBuilder, limit: int, ready: bool) -> None:
-        """Lets records go straight into this batch until it reaches a size at which a switch is possible, or ``limit``.
+        """Appends directly to this batch until it reaches a size at which a switch is possible, or ``limit``.
 
-        With the lock of the partition's queue held, after `update_partition_info`.
+        The partition's queue lock must be held. Call it after `update_partition_info`.
         """
         if self.sticky is not info:
             return
@@ -179,7 +178,7 @@ class BuiltInPartitioner:
         batch.sticky_limit = min(limit, batch.estimated_size + most - info.produced_bytes)
 
     def forget(self, batch: RecordBatchBuilder) -> None:
-        """A batch has left the queue of its partition, whose lock is held. Collects the bytes that it counted."""
+        """Collects the bytes of a batch that has left its queue, whose lock is held."""
         if self.open_batch is batch:
             if self.sticky is not None:
                 self.sticky.produced_bytes += batch.take_sticky_bytes()
@@ -195,10 +194,10 @@ class BuiltInPartitioner:
         *,
         excluded: int = 0,
     ) -> None:
-        """How many batches wait for each available partition; None if that is not known for all of them.
+        """Sets the queue lengths of the available partitions; None if they are not known for all of them.
 
-        ``excluded`` partitions are not available and so not in the lists. With nothing to choose between, and with
-        queues that are all of the same length, a uniform choice is as good and cheaper.
+        ``excluded`` counts the unavailable partitions, which are not in the lists. With one partition, or queues of
+        equal length, a uniform choice is as good and cheaper.
         """
         if (
             not queue_sizes
@@ -219,7 +218,7 @@ class BuiltInPartitioner:
 
     @property
     def load_stats(self) -> PartitionLoadStats | None:
-        """What partitions are drawn from; None: all that have a leader, alike."""
+        """The table that partitions are drawn from; None: uniformly from all that have a leader."""
         return self._rack_load_stats or self._load_stats
 
     def __repr__(self) -> str:

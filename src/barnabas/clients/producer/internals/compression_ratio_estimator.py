@@ -1,4 +1,4 @@
-"""How well batches of a topic compress, learnt from those that were sent."""
+"""Estimates the compression ratio of a topic's batches from those that were sent."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ DETERIORATE_STEP: Final = 0.05
 
 
 class CompressionRatioEstimator:
-    """An estimate of compressed by uncompressed size, for each topic and codec. It starts at 1: no compression.
+    """Estimates compressed by uncompressed size for each topic and codec. It starts at 1: no compression.
 
-    A batch is sized before it is compressed. Too small an estimate makes batches too large, which a broker may refuse,
-    so it is slow to become smaller (half a per cent for each batch that did better) and quick to become larger (to
-    what was measured, or five per cent for each batch that did worse, whichever is more). A batch that was refused
-    sets it to 1 or more.
+    A batch is sized before it is compressed. Too low an estimate makes batches too large, which a broker may reject. So
+    it falls slowly (half a per cent for each batch that did better) and rises quickly (to the measured value, or by
+    five per cent for each batch that did worse, whichever is more). A rejected batch sets it to 1 or more.
     """
 
     __slots__ = ("_lock", "_ratios")

@@ -1,4 +1,4 @@
-"""Which core the I/O thread runs on, where there are two, and the broker needs one of them."""
+"""Places the I/O thread on a machine with two cores, of which the broker needs one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Final
 
 ANYWHERE: Final = -1
 CORES: Final = 2
-"""With more of them, the system finds an idle one for everybody."""
+"""With more cores, the system finds an idle one for each thread."""
 
 
 class CoreSharing:
     """Keeps the I/O thread on the core of the thread that fills tables, while a broker on this machine takes them.
 
-    The two threads of a producer take turns, as both need the interpreter. The broker does not: it can write one batch
-    while the next one is made. But the system does not know. An answer wakes the I/O thread up, and it takes that for
-    the end of what the broker had to do, so that thread gets the broker's core, and the broker waits, while the other
-    core has nothing to do. On a machine with two cores that costs a quarter of the rate.
+    The two threads of a producer take turns, because both need the interpreter. The broker can write one batch while
+    the next one is made. But the scheduler does not know that: a response wakes the I/O thread on the broker's core, as
+    if the broker were finished. Then the broker waits while the other core is idle. On a machine with two cores that
+    costs a quarter of the rate.
 
-    The application's thread stays where the system has it: it is the I/O thread that follows. It may run anywhere again
-    as soon as nothing is in flight. Only Linux says where a thread is, and lets it choose.
+    The application's thread stays on its core, and the I/O thread follows it. The I/O thread may run anywhere again as
+    soon as nothing is in flight. Only Linux reports a thread's core and lets it choose.
     """
 
     __slots__ = ("_allowed", "_at", "_core", "_wanted")
@@ -33,7 +33,7 @@ class CoreSharing:
 
     @classmethod
     def if_useful(cls) -> CoreSharing | None:
-        """None on other machines than those."""
+        """Returns an instance on such machines, else None."""
         if sys.platform != "linux":
             return None
         allowed = os.sched_getaffinity(0)
@@ -44,16 +44,16 @@ class CoreSharing:
         return self._at != ANYWHERE
 
     def fills_here(self) -> None:
-        """The application's thread is making a batch."""
+        """Records the core of the application's thread, which is making a batch."""
         self._wanted = self._core()
 
     def follow(self) -> None:
-        """The I/O thread goes to where that was."""
+        """Moves the I/O thread to that core."""
         if self._wanted != self._at:
             self._go(self._wanted)
 
     def let_go(self) -> None:
-        """The I/O thread has nothing to wait for."""
+        """Lets the I/O thread run on any core, because nothing is in flight."""
         self._wanted = ANYWHERE
         self._go(ANYWHERE)
 
@@ -61,12 +61,12 @@ class CoreSharing:
         self._at = core
         try:
             os.sched_setaffinity(0, self._allowed if core == ANYWHERE else {core})
-        except OSError:  # somebody has taken that core away from us: wherever the system wants
+        except OSError:  # the core was taken from this process: run anywhere
             self._wanted = ANYWHERE
 
 
 def _system_call_for_core() -> Callable[[], int]:
-    """``sched_getcpu``, which Python's ``os`` does not have: the number of the core that the calling thread runs on."""
+    """Returns ``sched_getcpu``, which ``os`` lacks: the number of the calling thread's core."""
     import ctypes  # takes milliseconds to load, and only send_table needs it
 
     call: Callable[[], int] = ctypes.CDLL(None).sched_getcpu

@@ -1,4 +1,4 @@
-"""The future of a record: what `KafkaProducer.send` returns."""
+"""The future that `KafkaProducer.send` returns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FutureRecordMetadata:
         return result.is_done
 
     def cancel(self) -> bool:
-        """Always false: a record that was accepted is sent."""
+        """Returns false: a record that was accepted is sent."""
         return False
 
     def cancelled(self) -> bool:
@@ -48,8 +48,8 @@ class FutureRecordMetadata:
         return not self.done()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record is. Blocks until that is known; raises what went wrong, or `TimeoutError` after so many
-        seconds."""
+        """Returns the record's metadata. Blocks until it is known; raises the error, or `TimeoutError` after
+        ``timeout`` seconds."""
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -60,7 +60,7 @@ class FutureRecordMetadata:
         return self.result(timeout)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """What went wrong, or None. Blocks like `result`."""
+        """Returns the error, or None. Blocks like `result`."""
         deadline = None if timeout is None else SYSTEM_CLOCK.nanoseconds() / 1e6 + timeout * 1e3
         while True:
             result, index = self.batch_result.find(self.index)

@@ -1,4 +1,4 @@
-"""Batches that have been sent and not been answered."""
+"""Batches that were sent and have no response yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.network.inflight import FOREVER
 
 
 class InFlightBatches:
-    """Kept to see when their time is over. Belongs to the thread of the sender."""
+    """Tracks batches in flight to detect their expiry. Used by the sender's thread."""
 
     __slots__ = ("_by_partition", "_delivery_timeout_ms", "_earliest_ms")
 
@@ -18,10 +18,10 @@ class InFlightBatches:
         self._delivery_timeout_ms = delivery_timeout_ms
         self._by_partition: dict[TopicPartition, list[ProducerBatch]] = {}
         self._earliest_ms = FOREVER
-        """None of them was created before this."""
+        """A lower bound of their creation times."""
 
     def __len__(self) -> int:
-        """Of how many partitions there are any."""
+        """The number of partitions with batches in flight."""
         return len(self._by_partition)
 
     def of(self, partition: TopicPartition) -> Sequence[ProducerBatch]:
@@ -29,11 +29,11 @@ class InFlightBatches:
 
     @property
     def next_expiry_time_ms(self) -> int:
-        """Before this, the time of none is over."""
+        """The earliest time at which one of them can expire."""
         return self._earliest_ms + self._delivery_timeout_ms
 
     def add(self, batches: Mapping[int, Iterable[ProducerBatch]]) -> None:
-        """Those that go to some nodes now."""
+        """Adds batches that are sent to some nodes now."""
         by_partition = self._by_partition
         for node_batches in batches.values():
             for batch in node_batches:
@@ -45,10 +45,10 @@ class InFlightBatches:
                 self._earliest_ms = min(self._earliest_ms, batch.created_ms)
 
     def remove(self, batch: ProducerBatch) -> None:
-        """If it is one of them."""
+        """Removes a batch, if it is tracked."""
         batches = self._by_partition.get(batch.topic_partition)
         if batches is not None and batch in batches:
-            if batches[0] is batch:  # answers come in order
+            if batches[0] is batch:  # responses come in order
                 del batches[0]
             else:
                 batches.remove(batch)

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class IncompleteBatches:
-    """A set of batches that any thread may use: what a flush waits for, and what a forced close has to end."""
+    """A thread-safe set of batches: a flush waits for them, and a forced close aborts them."""
 
     __slots__ = ("_batches", "_lock")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        """Guards the set. It is taken with a queue's lock held, and nothing is locked inside it."""
+        """Guards the set. It is taken with a queue's lock held, and no other lock is taken inside it."""
         self._batches: dict[ProducerBatch, None] = {}
 
     def add(self, batch: ProducerBatch) -> None:
@@ -38,7 +38,7 @@ class IncompleteBatches:
                     raise RuntimeError(f"{batch!r} is not among the incomplete batches: it was completed twice")
 
     def discard(self, batch: ProducerBatch) -> None:
-        """Takes a batch out, if it is in."""
+        """Removes a batch, if present."""
         with self._lock:
             self._batches.pop(batch, None)
 

@@ -1,4 +1,4 @@
-"""The network client as a producer's I/O thread sees it."""
+"""The network client's interface for the producer's I/O thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from barnabas.protocol.versions import VersionRange
 
 
 class KafkaClient(Protocol):
-    """Sends requests to nodes, and calls back with what comes of them."""
+    """Sends requests to nodes, and calls back with their responses."""
 
     def ready(self, node: Node, now: int) -> bool: ...
 

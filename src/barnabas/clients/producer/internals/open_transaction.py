@@ -8,23 +8,23 @@ from barnabas.common.topic_partition import TopicPartition
 
 
 class OpenTransaction:
-    """What belongs to the current transaction. Guarded by the transaction manager's lock.
+    """The contents of the current transaction. Guarded by the transaction manager's lock.
 
-    A partition is *new* when a record was appended to it, *pending* while the coordinator is asked to add it, and then
-    *part* of the transaction. With version 2 of transactions it is part of it at once: the brokers add it.
+    A partition is *new* when a record was appended to it, *pending* while the coordinator is requested to add it, and
+    then *part* of the transaction. With transaction version 2 it is part of it at once: the brokers add it.
     """
 
     __slots__ = ("new_partitions", "partitions", "pending_offset_commits", "pending_partitions", "prepared", "started")
 
     def __init__(self) -> None:
         self.new_partitions: dict[TopicPartition, None] = {}
-        """In the order in which they came."""
+        """In the order of their first records."""
         self.pending_partitions: set[TopicPartition] = set()
         self.partitions: set[TopicPartition] = set()
         self.pending_offset_commits: dict[TopicPartition, OffsetAndMetadata] = {}
         """Offsets that the group coordinator has not acknowledged yet."""
         self.started = False
-        """Whether the coordinator knows of the transaction: only then there is something to end."""
+        """Whether the coordinator knows the transaction: only then must it be ended."""
         self.prepared = PreparedTxnState()
         """Identifies the transaction once it is prepared (KIP-939)."""
 
@@ -46,14 +46,14 @@ class OpenTransaction:
         return sorted(self.pending_partitions)
 
     def partitions_added(self, partitions: set[TopicPartition], *, successful: bool) -> None:
-        """The coordinator has responded to the request to add these partitions."""
+        """Handles the response to the request to add these partitions."""
         self.pending_partitions -= partitions
         if successful:
             self.partitions |= partitions
             self.started = True
 
     def reset(self) -> None:
-        """The transaction is over."""
+        """Clears the state after the end of the transaction."""
         self.started = False
         self.prepared = PreparedTxnState()
         self.new_partitions.clear()

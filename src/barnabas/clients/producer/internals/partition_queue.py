@@ -26,14 +26,14 @@ class PartitionQueue:
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
         self.lock = threading.Lock()
-        """Guards the queue, the batches in it, and the bytes counted for a sticky choice of this partition. Inside it,
-        the locks of the buffer pool, of the incomplete batches and of the transaction manager may be taken, but for
-        nothing that waits; a thread never holds the locks of two queues."""
+        """Guards the queue, its batches, and the bytes counted for a sticky choice of this partition. Inside it, the
+        locks of the buffer pool, the incomplete batches and the transaction manager may be taken, but never to wait; a
+        thread never holds the locks of two queues."""
         self.batches: deque[ProducerBatch] = deque()
         self.open_batch: RecordBatchBuilder = NO_BATCH
         """The batch that was added last, until it leaves the queue. It refuses records once it is closed."""
         self.muted = False
-        """Whether nothing may be drained because a batch is in flight. Belongs to the I/O thread."""
+        """Whether draining is blocked because a batch is in flight. Owned by the I/O thread."""
 
 
 class TopicQueues:
@@ -50,7 +50,7 @@ class TopicQueues:
         """The metadata that `partition_count` comes from. Set together with it, after it."""
         self.partition_count = 0
         self.touched = False
-        """Whether a batch was begun since metadata last asked: metadata keeps such a topic."""
+        """Whether a batch was begun since the last metadata check: metadata keeps such a topic."""
 
     def open_batch(self, partition: int | None, key: Any) -> RecordBatchBuilder:
         """Returns the batch for records with this partition, or else this key; `NO_BATCH` if there is none yet."""

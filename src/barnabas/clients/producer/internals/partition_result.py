@@ -1,4 +1,4 @@
-"""What a broker has answered about the batch of one partition."""
+"""A broker's response for the batch of one partition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from barnabas.records.batch import NO_TIMESTAMP
 
 
 class PartitionResult(NamedTuple):
-    """The answer for one partition, or what stands for one when there was none."""
+    """The response for one partition, or a substitute when there was none."""
 
     error: Errors
     base_offset: int = INVALID_OFFSET
@@ -60,7 +60,9 @@ def exception_of(topic: str, result: PartitionResult) -> ApiError:
 
 
 def record_errors(result: PartitionResult) -> RecordErrors:
-    """The broker has singled out some records (KIP-467): those have its message, the others were in bad company."""
+    """Returns the error of each record, if the broker named the invalid ones (KIP-467).
+
+    Those have its message; the others failed only because they were in the same batch."""
     bad: dict[int, Exception] = {}
     for index, message in result.record_errors:
         text = message or result.message or result.error.message

@@ -1,4 +1,4 @@
-"""The transactional operation that an application has asked for and not seen the end of."""
+"""The pending transactional operation of an application."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PendingOperation:
             raise self._refused(name, pending)
 
     def fail(self, error: Exception) -> None:
-        """Has whoever waits for the operation see this error."""
+        """Fails the operation for the thread that waits for it."""
         if self._operation is not None and not self._operation.result.is_completed:
             self._operation.result.fail(error)
 

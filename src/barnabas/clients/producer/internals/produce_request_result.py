@@ -1,4 +1,4 @@
-"""What became of a batch: the one thing that all futures of its records look at."""
+"""The outcome of a batch, shared by the futures of its records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RecordErrors = Callable[[int], Exception]
 
 
 class SplitPart(NamedTuple):
-    """Where some of the records of a split batch have gone: those from ``start`` on, up to the next part."""
+    """A batch that took over records of a split batch: those from ``start`` up to the next part."""
 
     start: int
     result: ProduceRequestResult
@@ -26,11 +26,11 @@ class SplitPart(NamedTuple):
 class ProduceRequestResult:
     """The outcome of a batch: open, then set, then done.
 
-    *Set* means that the outcome is known, and callbacks may look at it; *done* that the callbacks have been called,
-    and whoever waits may go on. So a callback has always run before ``future.result()`` returns.
+    *Set* means that the outcome is known, and callbacks may read it; *done* that the callbacks have run, and waiting
+    threads may continue. So a callback always runs before ``future.result()`` returns.
 
-    A batch that was too large is split, and its records go on in other batches. Its own result is then done, and
-    ``parts`` tells where to look further; the futures, of which there may be hundreds, need not be touched.
+    A batch that was too large is split, and its records move to other batches. Its own result is then done, and
+    ``parts`` refers to the new results; the futures, of which there may be hundreds, stay unchanged.
     """
 
     __slots__ = (
@@ -52,7 +52,7 @@ class ProduceRequestResult:
         self.parts: Sequence[SplitPart] | None = None
         self.is_done = False
         self._lock = threading.Lock()
-        """Guards the listeners, and the step to done. Nothing is called with it held."""
+        """Guards the listeners, and the step to done. No callback runs while it is held."""
         self._listeners: list[Callable[[], None]] | None = None
 
     def set(self, base_offset: int, log_append_time: int, errors: RecordErrors | None) -> None:
@@ -61,13 +61,13 @@ class ProduceRequestResult:
         self.errors = errors
 
     def succeed(self, base_offset: int, log_append_time: int) -> None:
-        """`set` and `done` in one, for a batch that was written and has no callbacks."""
+        """Sets the result and marks it done, for a written batch without callbacks."""
         self.base_offset = base_offset
         self.log_append_time = log_append_time
         self.done()
 
     def done(self) -> None:
-        """The outcome can be used by everybody. Listeners are called here, in the order in which they came."""
+        """Publishes the outcome and calls the listeners, in the order in which they were added."""
         with self._lock:
             if self.is_done:
                 raise RuntimeError(f"the result of a batch for {self.topic_partition} is done already")
@@ -78,12 +78,12 @@ class ProduceRequestResult:
                 listener()
 
     def split_into(self, parts: Sequence[SplitPart]) -> None:
-        """The records live on in other batches."""
+        """Records the batches that took over the records."""
         self.parts = parts
         self.done()
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Has ``listener`` called when the result is done; at once if it is. It must not raise."""
+        """Calls ``listener`` when the result is done, at once if it is already. It must not raise."""
         with self._lock:
             if not self.is_done:
                 if self._listeners is None:
@@ -97,7 +97,7 @@ class ProduceRequestResult:
         return self._listeners is not None
 
     def wait(self, timeout_ms: float | None = None, clock: Clock = SYSTEM_CLOCK) -> bool:
-        """Blocks until the result is done; false if that takes longer."""
+        """Blocks until the result is done; returns false on timeout."""
         if self.is_done:
             return True
         ended = threading.Condition()
@@ -119,13 +119,13 @@ class ProduceRequestResult:
         return True
 
     def wait_for_all(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Blocks until the result is done, and those of all batches that it was split into."""
+        """Blocks until this result and those of all its splits are done."""
         self.wait(None, clock)
         for part in self.parts or ():
             part.result.wait_for_all(clock)
 
     def find(self, index: int) -> tuple[ProduceRequestResult, int]:
-        """The result that is about the record with this index by now, and its index there."""
+        """Returns the current result of the record with this index, and its index there."""
         result = self
         while result.parts is not None:
             part = result.parts[0]

@@ -38,7 +38,7 @@ crc32c = checksum.crc32c
 log = logging.getLogger(__name__)
 
 Callback: TypeAlias = Callable[[RecordMetadata, Exception | None], object]
-"""Called with where the record is, and None; or with a metadata that has no offset, and what went wrong."""
+"""Called with the record's metadata and None, or with metadata without an offset and the error."""
 
 _PRODUCER_STATE: Final = struct.Struct(">qhi")
 _PRODUCER_STATE_OFFSET: Final = 43
@@ -47,7 +47,7 @@ _UNCOMPRESSED: Final = CompressionType.NONE
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """Who a producer is. The epoch fences: of two producers with one id, the one with the higher epoch is alive."""
+    """A producer's identity. Of two producers with one id, the one with the higher epoch fences the other."""
 
     producer_id: int
     epoch: int
@@ -66,17 +66,17 @@ NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 class FinalState(Enum):
     """How a batch ended.
 
-    =========  =====================================================================================
+    =========  ===================================================================================
     from       may be followed by
-    =========  =====================================================================================
+    =========  ===================================================================================
     (open)     SUCCEEDED, FAILED, ABORTED
-    FAILED     FAILED (ignored), SUCCEEDED (told in the log: the broker had it after all)
+    FAILED     FAILED (ignored), SUCCEEDED (logged: the broker had it after all)
     ABORTED    the same
-    SUCCEEDED  nothing; anything else is a mistake in the program
-    =========  =====================================================================================
+    SUCCEEDED  nothing; anything else is a bug
+    =========  ===================================================================================
 
-    Only the first one reaches futures and callbacks. The others happen because a batch can run out of time while it
-    is in flight: it has failed as far as the application is concerned, and the broker's answer comes later.
+    Only the first final state reaches futures and callbacks. A second one occurs if a batch expires while it is in
+    flight: it has failed for the application, and the broker's response comes later.
     """
 
     ABORTED = "aborted"
@@ -88,16 +88,15 @@ _SUCCEEDED: Final = FinalState.SUCCEEDED
 
 
 class ProducerBatch:
-    """Records on their way to one partition, in the bytes in which they will be sent.
+    """A batch of records for one partition, stored as the bytes that will be sent.
 
-    While it is in a queue, the lock of that queue guards it; once drained it belongs to the I/O thread. Any thread may
-    append records with ``builder.accept`` and without the lock, until the builder is closed for appends.
+    While the batch is in a queue, the queue's lock guards it; a drained batch belongs to the I/O thread. Any thread may
+    append records with ``builder.accept`` without the lock, until the builder is closed for appends.
 
-    The producer's identity and the sequence number of the first record are kept beside the bytes, and written into
-    their header by `close`. A batch that has been sent keeps its sequence, or the broker could not tell that it is the
-    same one again. The exception is an epoch that was raised, which starts the sequences of a partition over: then
-    `reset_producer_state`, and `close` writes a *copy* with the new header, because the network may still hold the
-    old bytes.
+    The producer's identity and the sequence number of the first record are kept beside the bytes, and written into the
+    header by `close`. A batch that has been sent keeps its sequence, so that the broker can detect a duplicate. The
+    exception is a bumped epoch, which restarts the sequences of a partition: then `reset_producer_state` is called, and
+    `close` writes a *copy* with the new header, because the network may still hold the old bytes.
     """
 
     __slots__ = (
@@ -139,17 +138,17 @@ class ProducerBatch:
         is_split_batch: bool = False,
         now: Callable[[], int] | None = None,
     ) -> None:
-        """``now`` gives records without a timestamp theirs, in milliseconds; None: the system's clock does."""
+        """``now`` returns the timestamp, in milliseconds, of records without one; None: the system clock."""
         self.topic_partition = topic_partition
         self.builder = builder
         self.produce_future = ProduceRequestResult(topic_partition)
         builder.give_futures(FutureRecordMetadata, self.produce_future, now)
         self.ready_size = builder.max_size
-        """The batch is ready from this size on. It takes more records while it waits to be drained, if it has room."""
+        """The batch is ready from this size on. It may take more records while it waits to be drained."""
         self.created_ms = created_ms
         self.drained_ms = 0
         self.reserved_bytes = reserved_bytes
-        """The memory of the buffer pool that it holds; 0 for a part of a split batch."""
+        """The buffer pool memory that it holds; 0 for a part of a split batch."""
         self.attempts = 0
         self.current_leader_epoch: int | None = None
         self.last_attempt_ms = created_ms
@@ -160,15 +159,15 @@ class ProducerBatch:
         `RecordAccumulator.ready` and `drain` must agree on whether the time is over."""
         self.final_state: FinalState | None = None
         self.in_flight = False
-        """Whether the network has its bytes; until it gives them back, their memory is in use."""
+        """Whether the network has its bytes. Their memory is in use until the request completes."""
         self.may_be_written = False
-        """Whether it was sent with its sequence, and the broker has not said what became of it."""
+        """Whether it was sent with its sequence and its outcome is unknown."""
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
         self.is_transactional = False
         self.ordinal = 0
-        """The how many-th batch of its partition it is to have got a sequence."""
+        """Its position among the batches of its partition that were assigned a sequence."""
         self.attempts_when_leader_last_changed = 0
         self._reopened = False
         self._records: bytearray | memoryview | None = None
@@ -176,7 +175,7 @@ class ProducerBatch:
         if builder.compression is not _UNCOMPRESSED:
             builder.estimated_compression_ratio = estimator.estimation(topic_partition.topic, builder.compression)
 
-    # -- records come in
+    # -- receiving records
 
     @property
     def record_count(self) -> int:
@@ -184,8 +183,9 @@ class ProducerBatch:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is as large as it is meant to become, or takes no more for another reason: there is no use in
-        letting it linger. That it takes no more is ``not builder.is_open``, which the accumulator decides."""
+        """Whether the batch is full or closed for another reason, so that lingering is pointless.
+
+        A full batch may still take records: the accumulator decides that (``not builder.is_open``)."""
         builder = self.builder
         return not builder.is_open or (builder.record_count > 0 and builder.estimated_size >= self.ready_size)
 
@@ -195,16 +195,16 @@ class ProducerBatch:
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether anything of the application's will run when it ends."""
+        """Whether application callbacks run when it ends."""
         return self.builder.thunks is not None or self.produce_future.has_listeners
 
     def close_for_record_appends(self) -> None:
         self.builder.close_for_appends()
 
-    # -- bytes go out
+    # -- encoding
 
     def close(self) -> bytearray | memoryview:
-        """The bytes of the batch, as they will be sent. To be called again after `reset_producer_state`."""
+        """Returns the bytes to be sent. Call it again after `reset_producer_state`."""
         if self._records is None:
             builder = self.builder
             builder.set_producer_state(self.producer_id, self.producer_epoch, self.base_sequence, self.is_transactional)
@@ -234,9 +234,9 @@ class ProducerBatch:
         return self._records
 
     def take_buffer(self) -> bytearray | memoryview | None:
-        """The memory of a batch that has succeeded, which has no bytes from then on; None if it is of no use to others.
+        """Takes the memory from a batch that has succeeded; None if it cannot be reused.
 
-        It is not if it was sent more than once: nobody knows what the network still holds of the attempts before."""
+        Memory that was sent more than once cannot be reused: the network may still hold earlier attempts."""
         if self.attempts or self.final_state is not _SUCCEEDED:
             return None
         buffer = self.builder.take_buffer()
@@ -245,7 +245,7 @@ class ProducerBatch:
         return buffer
 
     def leave_shared_memory(self) -> memoryview | None:
-        """Has the batch where no broker can see it, as it was sent; returns the memory that it was in, if any."""
+        """Copies the batch, as sent, to private memory; returns the shared memory that it was in, if any."""
         buffer = self.builder.leave_shared_memory()
         if buffer is not None and isinstance(self._records, memoryview):
             self._records = self.builder.close()
@@ -267,7 +267,7 @@ class ProducerBatch:
         self.is_transactional = is_transactional
 
     def reset_producer_state(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
-        """Another identity and sequence for a batch that has been closed, and perhaps sent."""
+        """Assigns a new identity and sequence to a batch that is closed and was perhaps sent."""
         log.info(
             "Resetting the sequence number of a batch for %s from %d to %d",
             self.topic_partition,
@@ -300,7 +300,7 @@ class ProducerBatch:
 
     @property
     def has_leader_changed_for_the_ongoing_retry(self) -> bool:
-        """Whether the next attempt goes to another leader than the one that failed: then there is no reason to wait."""
+        """Whether the retry goes to a new leader, so that no backoff is needed."""
         return self.attempts >= 1 and self.attempts == self.attempts_when_leader_last_changed
 
     def reenqueued(self, now: int, backoff_ms: int) -> None:
@@ -322,21 +322,21 @@ class ProducerBatch:
     def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now: int) -> bool:
         return delivery_timeout_ms <= now - self.created_ms
 
-    # -- the end
+    # -- completion
 
     @property
     def is_done(self) -> bool:
         return self.final_state is not None
 
     def abort(self, error: Exception) -> None:
-        """Ends a batch that will not be sent any more."""
+        """Fails a batch that will not be sent any more."""
         if self.final_state is not None:
             raise RuntimeError(f"{self!r} has ended already")
         self.final_state = FinalState.ABORTED
         self._complete(INVALID_OFFSET, NO_TIMESTAMP, lambda _index: error)
 
     def complete(self, base_offset: int, log_append_time: int) -> bool:
-        """The broker has it. Returns whether that is news."""
+        """Completes the batch as written. Returns whether that is its first final state."""
         if self.final_state is None and self.builder.thunks is None:
             self.final_state = _SUCCEEDED
             self.produce_future.succeed(base_offset, log_append_time)
@@ -344,7 +344,7 @@ class ProducerBatch:
         return self._done(_SUCCEEDED, base_offset, log_append_time, None)
 
     def complete_exceptionally(self, error: Exception, errors: RecordErrors | None = None) -> bool:
-        """It has failed, all of its records with the same error or each with its own."""
+        """Fails the batch: all records with the same error, or each with its own."""
         return self._done(FinalState.FAILED, INVALID_OFFSET, NO_TIMESTAMP, errors or (lambda _index: error))
 
     def _done(self, state: FinalState, base_offset: int, log_append_time: int, errors: RecordErrors | None) -> bool:
@@ -377,9 +377,9 @@ class ProducerBatch:
     # -- too large
 
     def split(self, split_batch_size: int) -> list[ProducerBatch]:
-        """The same records in smaller batches, which take over its sequence numbers, callbacks and futures.
+        """Splits the records into smaller batches, which take over sequence numbers, callbacks and futures.
 
-        The first record of a batch always fits, so there is always an end to it.
+        Splitting ends, because the first record of a batch always fits.
         """
         if self._records is None:
             raise RuntimeError(f"{self!r} has not been closed")

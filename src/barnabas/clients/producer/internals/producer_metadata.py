@@ -1,4 +1,4 @@
-"""Metadata of the topics that a producer writes to."""
+"""Metadata of the topics that a producer sends to."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class ProducerMetadata(Metadata):
-    """Knows just the topics that were sent to, and forgets one that has not been for ``metadata.max.idle.ms``.
+    """Keeps metadata only for topics in use, and drops a topic after ``metadata.max.idle.ms`` without a send.
 
-    A producer that writes to a new topic every hour would else ask for all of them for ever. Sending does not write
-    down the time for each record: it leaves a mark, and `was_used` collects the marks when a topic is about to be
-    forgotten.
+    Otherwise a producer that writes to a new topic every hour would request all of them for ever. A send does not store
+    the time of each record: it sets a mark, and `was_used` collects the marks when a topic is about to be dropped.
     """
 
     def __init__(
@@ -39,10 +38,10 @@ class ProducerMetadata(Metadata):
         self._new_topics: dict[str, None] = {}
         self._errors: dict[str, Errors] = {}
         self.was_used: Callable[[str], bool] = lambda _topic: False
-        """Whether a topic was sent to since this was last asked."""
+        """Whether a topic was sent to since the last call."""
 
     def add(self, topic: str, now: int) -> None:
-        """A topic is being sent to."""
+        """Adds a topic that is being sent to."""
         with self.lock:
             known = topic in self._topics
             self._topics[topic] = now + self._idle_ms
@@ -51,7 +50,7 @@ class ProducerMetadata(Metadata):
                 self.request_update_for_new_topics()
 
     def request_update_for_topic(self, topic: str) -> int:
-        """Asks about a topic; returns the version to wait beyond."""
+        """Requests an update for a topic; returns the current version, to wait for a newer one."""
         with self.lock:
             return self.request_update_for_new_topics() if topic in self._new_topics else self.request_update()
 
@@ -89,11 +88,11 @@ class ProducerMetadata(Metadata):
                     self._errors[topic.name] = Errors.for_code(topic.error_code)
 
     def topic_error(self, topic: str) -> Errors | None:
-        """What the last answer said about a topic, if it was an error."""
+        """Returns the topic's error in the last response, if any."""
         return self._errors.get(topic)
 
     def await_update(self, last_version: int, timeout_ms: float) -> None:
-        """Blocks until there is a newer version; `KafkaTimeoutError` after so long."""
+        """Blocks until there is a newer version; raises `KafkaTimeoutError` on timeout."""
         with self.lock:
             deadline = self._clock.hi_res_milliseconds() + timeout_ms
             while self._update_version <= last_version and not self._closed:

@@ -1,4 +1,4 @@
-"""The metrics of a producer, under Kafka's names."""
+"""The producer's metrics, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Note = TypeVar("_Note")
 
 
 class KafkaProducerMetrics:
-    """How long the application has waited in this producer, by what for, in nanoseconds."""
+    """How long the application has waited in this producer, by operation, in nanoseconds."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -47,7 +47,7 @@ class KafkaProducerMetrics:
 
 
 class TopicSensors(NamedTuple):
-    """What is kept for a topic."""
+    """The sensors of a topic."""
 
     records: Sensor
     bytes: Sensor
@@ -61,30 +61,30 @@ BatchNote: TypeAlias = tuple[TopicSensors, int, int, int, int, float]
 
 
 class SenderMetrics:
-    """What the I/O thread sends, and how that goes.
+    """Metrics of the requests and batches that the I/O thread sends.
 
-    Recorded once for a batch or a request, never for a record. What belongs to every request is only noted down at that
-    time, once for all sensors that want to know of it, and recorded together with what follows within a tenth of a
-    second, or when somebody looks at one of their metrics: as `Sensor.record_soon` does it for a single sensor.
+    Recorded once for a batch or a request, never for a record. Values of every request are first noted, once for all
+    their sensors, and recorded in bulk within a tenth of a second, or when one of their metrics is read: as
+    `Sensor.record_soon` does for a single sensor.
     """
 
     def __init__(self, metrics: Metrics, *, compresses: bool = False) -> None:
         self._metrics = metrics
         self._compresses = compresses
-        """Whether batches are compressed at all; without, the rate is 1 for each of them."""
+        """Whether batches are compressed; if not, the rate is 1 for each of them."""
         self._topics: dict[str, TopicSensors] = {}
         self._latencies: dict[str, Sensor] = {}
         """By node."""
-        # Notes. The I/O thread adds at their ends, any thread takes from their beginnings: without a lock.
+        # Notes. The I/O thread appends, any thread pops from the left: without a lock.
         self._batches: deque[BatchNote] = deque()
         self._requests: deque[int] = deque()
-        """Of each request: its records."""
+        """The number of records of each request."""
         self._answers: deque[tuple[Sensor, int]] = deque()
-        """Of each answer: the sensor of its node, and the milliseconds until it came."""
+        """For each response: the sensor of its node, and its latency in milliseconds."""
         self._noted_ms = 0
-        """As of when the notes will be recorded."""
+        """The time at which the notes will be recorded."""
         self._begun_ms: int | None = None
-        """The same by the steady clock, which the I/O thread has read anyway."""
+        """The same by the monotonic clock, which the I/O thread has already read."""
         self.batch_size = self._avg_max("batch-size", "batch-size", "bytes of a batch")
         self.compression_rate = metrics.sensor("compression-rate")
         self.compression_rate.add(
@@ -137,7 +137,7 @@ class SenderMetrics:
         )
 
     def add_gauges(self, requests_in_flight: Gauge, metadata_age_s: Gauge) -> None:
-        """Values that are kept elsewhere."""
+        """Adds gauges of values that are kept elsewhere."""
         metrics = self._metrics
         metrics.add_metric(
             metrics.metric_name("requests-in-flight", GROUP, description="Requests without an answer."),
@@ -175,10 +175,10 @@ class SenderMetrics:
         found = self._topics[topic] = TopicSensors(records, size, compression, retries, errors)
         return found
 
-    # -- what happens with every request: the I/O thread
+    # -- every request, on the I/O thread
 
     def update_produce_request_metrics(self, batches: Mapping[int, Iterable[ProducerBatch]], now: int) -> None:
-        """Batches are about to be sent. ``now`` is the time of the steady clock, here and below."""
+        """Notes batches that are about to be sent. ``now`` is the time of the monotonic clock, here and below."""
         if self._begun_ms is None or now - self._begun_ms >= TOGETHER_MS:
             self._begin_notes(now)
         note = self._batches.append
@@ -212,7 +212,7 @@ class SenderMetrics:
         self._noted_ms = self._metrics.clock.milliseconds()
 
     def catch_up(self) -> None:
-        """Records what was noted down. May be called from any thread, without a lock."""
+        """Records the notes. Thread-safe, without a lock."""
         batches = _taken(self._batches)
         requests = _taken(self._requests)
         answers = _taken(self._answers)
@@ -257,7 +257,7 @@ class SenderMetrics:
         ratios: Sequence[float],
         noted_ms: int,
     ) -> None:
-        """What adds up is recorded as one value."""
+        """Records a topic's notes; values that add up are recorded as one sum."""
         topic.records.record_unchecked(sum(counts), noted_ms)
         topic.bytes.record_unchecked(sum(sizes), noted_ms)
         topic.compression_rate.record_all(ratios if self._compresses else (1.0,), noted_ms)
@@ -281,8 +281,8 @@ class SenderMetrics:
 
 
 def _taken(notes: deque[_Note]) -> list[_Note]:
-    """Takes out all notes. Somebody else may do so, too, and the I/O thread add more."""
+    """Takes out all notes. Other threads may do so at the same time, and the I/O thread may add more."""
     taken: list[_Note] = []
-    with suppress(IndexError):  # then the rest was taken by somebody else
+    with suppress(IndexError):  # another thread took the rest
         taken.extend(islice(iter(notes.popleft, None), len(notes)))
     return taken

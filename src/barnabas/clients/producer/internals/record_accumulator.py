@@ -1,4 +1,4 @@
-"""Where records wait: a queue of batches for each partition, filled by any thread and emptied by the I/O thread."""
+"""Queues batches per partition: any thread appends records, the I/O thread drains batches."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ log = logging.getLogger(__name__)
 
 METRIC_GROUP: Final = "producer-metrics"
 _ACCEPTED: Final = 5
-"""The first fields of a `SerializedRecord`, so many, are the first arguments of ``accept``."""
+"""How many leading fields of a `SerializedRecord` are the first arguments of ``accept``."""
 NO_WAIT: Final = -1
-"""A time to block for callers that do not wait at all, and do not count that as a record that was dropped."""
+"""Time to block for callers that never wait. A refused record is not counted as dropped."""
 _YOUNG: Final = 10
-"""A batch that has used up one part in so many of ``delivery.timeout.ms`` is not expanded any more: all of its records
-fail with the first one, and those that come late would have hardly any time."""
+"""A batch older than ``delivery.timeout.ms`` / 10 is not expanded any more: all of its records fail with the first one,
+so late records would have hardly any time."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorConfig:
-    """What the accumulator can be told."""
+    """The accumulator's settings."""
 
     batch_size: int = 16_384
-    """From when on a batch is ready to be sent."""
+    """The size from which a batch is ready to be sent."""
     batch_max_size: int | None = None
-    """How large it may become while it waits for its turn nevertheless; None: not larger."""
+    """The size to which a ready batch may grow while it waits to be drained; None: it does not grow."""
     max_request_size: int = 1_048_576
     linger_ms: int = 5
     delivery_timeout_ms: int = 120_000
@@ -68,10 +68,10 @@ class AccumulatorConfig:
 
 
 class SerializedRecord(NamedTuple):
-    """A record as it is written into a batch, and its application's callback."""
+    """A serialized record, and its callback."""
 
     timestamp_ms: int | None
-    """None: the time at which it is appended."""
+    """None: the time of the append."""
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
@@ -81,18 +81,18 @@ class SerializedRecord(NamedTuple):
 
 
 class RecordAppendResult(NamedTuple):
-    """What an append has led to."""
+    """The result of an append."""
 
     future: FutureRecordMetadata | None
     partition: int
     wake: bool
-    """Whether the I/O thread has something to do that it did not have before."""
+    """Whether the append gave the I/O thread new work."""
     new_batch_created: bool
     abort_for_new_batch: bool = False
 
 
 class ReadyCheckResult(NamedTuple):
-    """Which nodes something can be sent to."""
+    """The nodes that have batches ready to be sent."""
 
     ready_nodes: list[Node]
     next_ready_check_delay_ms: int
@@ -100,31 +100,31 @@ class ReadyCheckResult(NamedTuple):
 
 
 _PlanRow: TypeAlias = "tuple[PartitionQueue, Node | None, int, int | None]"
-"""A queue, and who leads its partition, by name and by number, since which epoch."""
+"""A queue, its partition's leader, the leader's id, and the leader epoch."""
 _DrainRow: TypeAlias = "tuple[PartitionQueue, int | None] | None"
-"""Of a partition: its queue, if it has one, and the epoch of its leader."""
+"""A partition's queue, if it has one, and its leader epoch."""
 
 
 class _ReadyPlan(NamedTuple):
-    """What `RecordAccumulator.ready` goes through for a topic. It is the same in one turn after the other, until there
-    is other metadata, or a queue more."""
+    """The queues of a topic that `RecordAccumulator.ready` scans. Valid until the metadata changes or a queue is
+    added."""
 
     snapshot: MetadataSnapshot
     queues: dict[int, PartitionQueue]
     rows: list[_PlanRow]
     adaptive: bool
-    """Whether the load of its partitions is compared. For that there has to be a queue for each of them."""
+    """Whether the load of the partitions is compared. That requires a queue for each of them."""
     weigh_by: int
-    """What a batch counts as one for by its size; 0: each counts as one."""
+    """The batch size that counts as one batch when queues are weighed; 0: each batch counts as one."""
     partitions: list[int]
-    """Those with a leader, in the order of the rows. The next two belong to them."""
+    """The partitions with a leader, in the order of the rows; `leaders` and `racks` are parallel to it."""
     leaders: list[Node]
     racks: list[str | None]
 
 
 @dataclass(slots=True)
 class NodeLatencyStats:
-    """When a node last had something to be sent, and when it last could take it."""
+    """When a node last had batches ready, and when it last could take them."""
 
     ready_time_ms: int
     drain_time_ms: int
@@ -134,36 +134,36 @@ class NodeLatencyStats:
 class _NodeState:
     drain_index: int = 0
     snapshot: MetadataSnapshot | None = None
-    """Of when, and of which queues, are ``drain_rows``."""
+    """The metadata and (``layout``) the set of queues from which ``drain_rows`` was built."""
     layout: int = -1
     drain_rows: list[_DrainRow] = field(default_factory=list)
-    """All partitions that it leads."""
+    """All partitions that the node leads."""
     latency: NodeLatencyStats | None = field(default=None)
 
 
 class RecordAccumulator:
-    """The staging area between the threads that send and the one that does the I/O.
+    """Holds records between the threads that send and the I/O thread.
 
-    **Append** looks at the last batch of the partition's queue. If the record fits in, that is all. If not, memory for
-    another batch is taken from the pool, which may block, so the lock of the queue is given back before; whoever comes
-    first after that makes the new batch, and the others find room in it and give their memory back.
+    **Append** tries the last batch of the partition's queue. If the record does not fit, memory for another batch is
+    taken from the pool. That may block, so the queue's lock is released first. The first thread to return creates the
+    new batch; the others append to it and return their memory.
 
-    **Expand** (KIP-782) comes between the two. What a batch costs, here and in the broker, hardly depends on its size,
-    and one that is ready still has to wait if the I/O thread is busy or five requests are unanswered. As long as it
-    does, it takes more records, up to ``batch.max.size``, for which its memory is doubled from time to time. So batches
-    are small when there is little to do, and large when there is much; nothing waits for longer than it would have.
-    Memory is only taken if nobody has to wait for it: else the batch is closed, and the record begins another one.
+    **Expand** (KIP-782) comes between the two. The cost of a batch, here and in the broker, hardly depends on its size,
+    and a ready batch still waits if the I/O thread is busy or five requests are in flight. While it waits, it takes
+    more records, up to ``batch.max.size``, and its memory is doubled as needed. So batches are small under low load and
+    large under high load, and nothing waits longer than before. Memory is only taken if it is free at once; else the
+    batch is closed, and the record begins another one.
 
-    **Ready** is a node, if it leads a partition whose first batch is ready itself, or has lingered for ``linger.ms``
-    (or, if it failed before, has waited for its back-off), or if memory has run out, the producer is being flushed or
-    closed, or a transaction is being completed. Partitions that are muted or backing off do not count.
+    **Ready**: a node is ready if it leads a partition whose first batch is ready, has lingered for ``linger.ms`` (or,
+    after a failure, has waited for its backoff), or if memory has run out, the producer is being flushed or closed, or
+    a transaction is being completed. Partitions that are muted or backing off do not count.
 
-    **Drain** takes at most one batch of each partition, starting at another partition each time, so that the ones at
-    the front of the list do not starve those behind. This is where an idempotent batch gets its sequence number: not
-    before, because only now is it sure to be the next one.
+    **Drain** takes at most one batch of each partition and starts at another partition each time, so that the first
+    partitions do not starve the others. Drain assigns the sequence number of an idempotent batch, because only then is
+    the batch certain to be the next one.
 
-    Nothing that was accepted is lost by closing: an append looks whether the accumulator is closed with the lock of the
-    queue held, and `abort_incomplete_batches` takes each of these locks once after it was closed.
+    Closing loses no accepted record: an append checks `closed` while it holds the queue's lock, and
+    `abort_incomplete_batches` takes each of these locks once after `close`.
     """
 
     def __init__(
@@ -196,30 +196,31 @@ class RecordAccumulator:
             self._random,
         )
         self._lock = threading.Lock()
-        """Guards the growth of the topics and of their queues, and the count of flushes. Nothing is locked in it."""
+        """Guards the addition of topics and queues, and the count of flushes. No other lock is taken while it is
+        held."""
         self.topics: dict[str, TopicQueues] = {}
-        """Grows while other threads look at it: who goes through it takes a copy of its values."""
+        """Grows while other threads read it: iterate over a copy of its values."""
         self._layout = 0
-        """Grows after a topic or a queue has come."""
+        """Incremented after a topic or a queue is added."""
         self.incomplete = IncompleteBatches()
         self.spare_buffers = SpareBuffers(pool.total_memory // 2)
-        """For the batches of tables."""
+        """Buffers for the batches of tables."""
         self._batch_max_size = max(config.batch_max_size or 0, config.batch_size)
         self._not_expanded: set[str] = set()
-        """Topics whose broker has refused a batch as too large. Grows only, on the I/O thread."""
+        """Topics for which a broker rejected a batch as too large. Only the I/O thread adds to it."""
         self.last_errors: dict[TopicPartition, str] = {}
-        """What the last attempt to send to a partition failed with, until one succeeds; the latest error last. Written
-        by the I/O thread, and read by others for the messages of time-outs."""
+        """The last send error of each partition, removed by a success; the latest error is last. Written by the I/O
+        thread; other threads read it for the messages of timeouts."""
         self.leaderless_topics: set[str] = set()
         """Topics with batches for partitions that have no leader. Replaced by the I/O thread as a whole."""
         self.closed = False
         self._flushes_in_progress = 0
         self._nodes: dict[int, _NodeState] = {}
-        """Belongs to the I/O thread, as do the next two fields."""
+        """Owned by the I/O thread, as are the next two fields."""
         self._plans: dict[str, _ReadyPlan] = {}
         """By topic."""
         self.next_expiry_time_ms = FOREVER
-        """When the first of the batches that wait here runs out of time, as of the last `ready`."""
+        """When the first waiting batch expires, as of the last `ready`."""
         if metrics is not None:
             self._register(metrics)
 
@@ -269,8 +270,9 @@ class RecordAccumulator:
         *,
         abort_on_new_batch: bool = False,
     ) -> RecordAppendResult:
-        """Adds a record to a batch, a new one if need be. ``partition`` may be `UNKNOWN_PARTITION`, then the built-in
-        partitioner chooses."""
+        """Adds a record to the last batch or to a new one.
+
+        If ``partition`` is `UNKNOWN_PARTITION`, the built-in partitioner chooses."""
         entry = self.topics.get(topic) or self.entry(topic)
         entry.touched = True
         partitioner = entry.partitioner
@@ -333,7 +335,7 @@ class RecordAccumulator:
             return None
         ready = batch.is_ready
         self._open(batch, entry, sticky, snapshot, ready)
-        # More records in a batch that was ready before change nothing for the I/O thread.
+        # A batch that was ready before gives the I/O thread no new work.
         wake = ready and before < batch.ready_size and len(batches) == 1
         return RecordAppendResult(future, queue.topic_partition.partition, wake, False)
 
@@ -350,7 +352,7 @@ class RecordAccumulator:
         future = batch.builder.accept(*record[:_ACCEPTED], sticky is not None, True)
         assert future is not None, "the first record always fits"
         self._open(batch, entry, sticky, snapshot, batch.is_ready)
-        # A third batch changes nothing for the I/O thread: with two, the first one was ready.
+        # A third batch gives the I/O thread no new work: with two, the first one was ready.
         return RecordAppendResult(future, queue.topic_partition.partition, len(queue.batches) <= 2, True)
 
     def _open(
@@ -361,10 +363,9 @@ class RecordAccumulator:
         snapshot: MetadataSnapshot,
         ready: bool,
     ) -> None:
-        """Counts the bytes of a sticky choice, and sets the size up to which ``builder.accept`` decides by itself.
+        """Counts the bytes of a sticky choice, and sets the size up to which ``builder.accept`` needs no lock.
 
-        At that size something has to be decided: the batch becomes ready and the I/O thread is woken up, or the sticky
-        partition may change.
+        At that size the batch becomes ready and the I/O thread is woken up, or the sticky partition may change.
         """
         builder = batch.builder
         limit = builder.limit = self._record_limit if ready else min(self._record_limit, batch.ready_size)
@@ -376,18 +377,18 @@ class RecordAccumulator:
         if current is sticky:
             partitioner.stick_to(sticky, builder, limit, ready)
         elif current is not None and (queue := entry.queues.get(current.partition)) is not None:
-            # The next partition, whose lock is not held. That is safe: its batch only ever grows, so that a limit
-            # computed from an older size is too low, and a batch that was closed meanwhile refuses all records.
+            # The next partition, whose lock is not held. That is safe: its batch only grows, so a limit computed from
+            # an older size is too low, and a batch that was closed meanwhile refuses all records.
             builder = queue.open_batch
             partitioner.stick_to(current, builder, builder.limit, builder.limit == self._record_limit)
 
     def note_error(self, partition: TopicPartition, error: str) -> None:
-        """Remembers why a batch is sent again."""
+        """Records why a batch is sent again."""
         self.last_errors.pop(partition, None)
         self.last_errors[partition] = error
 
     def why_unsent(self, partition: TopicPartition) -> str | None:
-        """Why the batches of a partition are not sent, as far as that is known."""
+        """Returns why the batches of a partition are not sent, if known."""
         error = self.last_errors.get(partition)
         if error is None and partition.topic in self.leaderless_topics:
             return "no leader is known"
@@ -405,12 +406,13 @@ class RecordAccumulator:
         return ""
 
     def open_queue(self, topic: str, partition: int) -> PartitionQueue:
-        """The queue of a partition, made if there is none."""
+        """Returns the queue of a partition; creates it if there is none."""
         return self._queue(self.entry(topic), partition)
 
     def append_batch(self, batch: ProducerBatch) -> bool:
-        """Adds a batch that is made already, behind everything that was appended before. Returns whether the I/O
-        thread has something to do that it did not have before. Its memory is the caller's until this returns."""
+        """Adds a finished batch to the end of its queue; returns whether the I/O thread has new work.
+
+        The batch's memory belongs to the caller until this returns."""
         topic, partition = batch.topic_partition
         entry = self.topics.get(topic) or self.entry(topic)
         entry.touched = True
@@ -434,7 +436,7 @@ class RecordAccumulator:
     ) -> bool:
         if partitioner.sticky is not sticky:
             return True
-        # A switch that was put off because the last batch was not ready: now it is, or is gone.
+        # The switch was put off because the last batch was not ready. Now it is ready or gone.
         if not queue.batches or queue.batches[-1].is_ready:
             partitioner.update_partition_info(sticky, 0, snapshot, enable_switch=True)
             return partitioner.sticky is not sticky
@@ -444,7 +446,7 @@ class RecordAccumulator:
         """Makes room in the last batch of a queue, whose lock is held, for a record of at most ``size`` bytes with its
         batch header; false if the batch is to be closed instead."""
         builder = batch.builder
-        # Its records may compress less well than those before them. Even if not at all, a request is to have room.
+        # Later records may compress less well. Even uncompressed, they must fit into a request.
         limit = min(self._batch_max_size, int(self.config.max_request_size * builder.size_factor))
         room = builder.max_size
         if limit <= room or not builder.is_open or batch.topic_partition.topic in self._not_expanded:
@@ -491,7 +493,7 @@ class RecordAccumulator:
         return self._flushes_in_progress > 0
 
     def ready(self, snapshot: MetadataSnapshot, now: int) -> ReadyCheckResult:
-        """Which nodes have something to be sent to them, and when to look again if that is none."""
+        """Returns the nodes that have batches ready, and when to check again if there are none."""
         ready_nodes: dict[int, Node] = {}
         unknown_leader_topics: set[str] = set()
         manager = self._transaction_manager
@@ -534,10 +536,10 @@ class RecordAccumulator:
     def _scan_queues(
         self, plan: _ReadyPlan, ready_nodes: dict[int, Node], sizes: list[int], send_all: bool, now: int
     ) -> tuple[int, int, bool]:
-        """Puts the nodes that lead a partition with a ready batch into ``ready_nodes``, and the number of batches of
-        each partition that has a leader into ``sizes``.
+        """Adds the nodes that lead a partition with a ready batch to ``ready_nodes``, and the number of batches of each
+        partition that has a leader to ``sizes``.
 
-        Returns the time at which the oldest batch was created, the delay until the next look, and whether a partition
+        Returns the time at which the oldest batch was created, the delay until the next check, and whether a partition
         with batches has no leader.
         """
         oldest_ms = delay_ms = FOREVER
@@ -557,7 +559,7 @@ class RecordAccumulator:
                 size = len(batches)
                 full = size > 1 or batch.is_ready
                 if plan.weigh_by:
-                    # An expanded batch counts as the batches that there would be otherwise.
+                    # An expanded batch counts as the number of normal batches that it replaces.
                     size = max(size, sum([waiting.reserved_bytes for waiting in batches]) // plan.weigh_by)
                 if batch.current_leader_epoch != leader_epoch:
                     batch.maybe_update_leader_epoch(leader_epoch)
@@ -601,7 +603,7 @@ class RecordAccumulator:
         )
 
     def _postponed(self, batch: ProducerBatch, due: bool, now: int) -> int:
-        """For how long the first batch of a queue has to wait still; -1: it need not. ``due``: it would not linger."""
+        """Returns how long the first batch of a queue must still wait; -1: not at all. ``due``: it does not linger."""
         waited_ms = batch.waited_time_ms(now)
         backing_off = self._should_back_off(batch, waited_ms)
         wait_ms = batch.retry_backoff_ms if backing_off else self.config.linger_ms
@@ -613,7 +615,7 @@ class RecordAccumulator:
         return self._retry_backoff.backoff(attempts)
 
     def _should_back_off(self, batch: ProducerBatch, waited_ms: int) -> bool:
-        """Whether a batch that has failed waits before it is sent again; not, if it will go to another leader."""
+        """Whether a failed batch waits before its retry. It does not if its partition has a new leader."""
         return (
             batch.attempts > 0
             and not batch.has_leader_changed_for_the_ongoing_retry
@@ -621,7 +623,7 @@ class RecordAccumulator:
         )
 
     def _is_stuck(self, leader: Node) -> bool:
-        """Whether a node has had something to take for too long without taking it."""
+        """Whether a node has had ready batches for too long without taking them."""
         limit_ms = self.config.partition_availability_timeout_ms
         if limit_ms <= 0:
             return False
@@ -630,7 +632,7 @@ class RecordAccumulator:
         return stats is not None and stats.ready_time_ms - stats.drain_time_ms > limit_ms
 
     def update_node_latency_stats(self, node_id: int, now: int, can_drain: bool) -> None:
-        """A node had batches ready; ``can_drain`` says whether it could take them."""
+        """Records that a node had batches ready, and whether it could take them (``can_drain``)."""
         if self.config.partition_availability_timeout_ms <= 0:
             return
         state = self._nodes.setdefault(node_id, _NodeState())
@@ -645,7 +647,8 @@ class RecordAccumulator:
     def drain(
         self, snapshot: MetadataSnapshot, nodes: Collection[Node], max_size: int, now: int
     ) -> dict[int, list[ProducerBatch]]:
-        """Takes the batches that can be sent to these nodes, at most so many bytes for each, by node id."""
+        """Takes the batches that can be sent to these nodes, at most ``max_size`` bytes each; returns them by node
+        id."""
         drained: dict[int, list[ProducerBatch]] = {}
         for node in nodes:
             drained[node.id] = self._drain_batches_for_one_node(snapshot, node, max_size, now)
@@ -685,12 +688,12 @@ class RecordAccumulator:
                 if batch.attempts and self._should_back_off(batch, batch.waited_time_ms(now)):
                     continue
                 if ready and size + batch.estimated_size_in_bytes > max_size:
-                    break  # the next request begins with it
+                    break  # it begins the next request
                 if not self._prepare(batch):
                     continue
                 batches.popleft()
                 self._forget_open_batch(queue, batch)
-            # Outside the lock: compression and checksum take their time, and nobody else has the batch any more.
+            # Outside the lock: compression and checksum are slow, and no other thread has the batch.
             size += len(batch.close())
             ready.append(batch)
             batch.drained_ms = max(batch.drained_ms, now)
@@ -698,26 +701,27 @@ class RecordAccumulator:
         return ready
 
     def _forget_open_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """A batch has left its queue, whose lock is held: nothing must keep its memory, which the pool counts as free
-        when the batch is done."""
+        """Drops references to a batch that has left its queue, whose lock is held.
+
+        A reference would keep memory that the pool counts as free when the batch is done."""
         builder = batch.builder
         if queue.open_batch is builder:
             queue.open_batch = NO_BATCH
         self.topics[queue.topic_partition.topic].partitioner.forget(builder)
 
     def _plan_drain(self, state: _NodeState, snapshot: MetadataSnapshot, node: Node) -> None:
-        """Finds the queues of a node's partitions. They are the same until there is other metadata, or a queue more."""
-        layout = self._layout  # before the queues: what comes after this is found the next time
+        """Finds the queues of a node's partitions. Valid until the metadata changes or a queue is added."""
+        layout = self._layout  # read before the queues: a queue added later is found the next time
         rows: list[_DrainRow] = []
         for where in snapshot.partitions_for_node(node.id):
             queue = self.queue(where)
             rows.append(None if queue is None else (queue, snapshot.leader_epoch_for(where)))
         state.snapshot, state.layout, state.drain_rows = snapshot, layout, rows
 
-    # -- back again
+    # -- re-enqueue
 
     def reenqueue(self, batch: ProducerBatch, now: int) -> None:
-        """Puts a batch that failed to the front of its queue, in the order of sequences if there are any."""
+        """Puts a failed batch at the front of its queue, or in sequence order if the producer is idempotent."""
         batch.reenqueued(now, self._retry_backoff.backoff(batch.attempts))
         self._give_back_shared(batch)
         queue = self._queue(self.entry(batch.topic_partition.topic), batch.topic_partition.partition)
@@ -725,7 +729,7 @@ class RecordAccumulator:
             self._insert(queue, batch)
 
     def take(self, batch: ProducerBatch) -> bool:
-        """Takes a batch out of its queue, wherever in it that is; false if it is not there."""
+        """Removes a batch from its queue; returns false if it is not there."""
         queue = self._queue(self.entry(batch.topic_partition.topic), batch.topic_partition.partition)
         with queue.lock:
             if batch not in queue.batches:
@@ -740,7 +744,7 @@ class RecordAccumulator:
             self._insert_in_sequence_order(queue.batches, batch)
 
     def _insert_in_sequence_order(self, batches: deque[ProducerBatch], batch: ProducerBatch) -> None:
-        """Several batches in flight can fail in any order; in the queue they are in the order of their sequences."""
+        """Inserts a batch in sequence order. Batches in flight can fail in any order."""
         manager = self._transaction_manager
         assert manager is not None
         if not batch.has_sequence:
@@ -749,24 +753,24 @@ class RecordAccumulator:
             raise RuntimeError(f"{batch!r} is sent again and is not tracked as in flight")
         position = 0
         for other in batches:
-            # Sequences start over at 0 after 2^31: what counts is the distance.
+            # Sequences wrap to 0 after 2^31, so compare distances.
             if not other.has_sequence or decrement_sequence(other.base_sequence, batch.base_sequence) < 1 << 30:
                 break
             position += 1
         batches.insert(position, batch)
 
     def split_and_reenqueue(self, big: ProducerBatch) -> int:
-        """Replaces a batch that was too large by several smaller ones; returns how many."""
-        # Whatever was expected of compression was too much.
+        """Replaces a batch that was too large by smaller ones; returns their number."""
+        # The estimated compression ratio was too optimistic.
         self.estimator.set_estimation(
             big.topic_partition.topic, self.config.compression, max(1.0, big.compression_ratio)
         )
-        # This topic's limit, which a client is not told, is lower than that of most: no experiments any more.
+        # The topic's limit, which clients cannot see, is lower than usual: do not expand its batches again.
         self._not_expanded.add(big.topic_partition.topic)
         self._plans.pop(big.topic_partition.topic, None)
         size = self.config.batch_size
         if big.is_split_batch:
-            # It has been split to this size before, and that was not enough: the broker's limit is lower.
+            # It was already split to this size, and the broker's limit is still lower.
             size = max(big.builder.max_record_size, big.estimated_size_in_bytes // 2)
         batches = big.split(size)
         queue = self._queue(self.entry(big.topic_partition.topic), big.topic_partition.partition)
@@ -782,7 +786,7 @@ class RecordAccumulator:
     # -- expiry
 
     def expired_batches(self, now: int) -> list[ProducerBatch]:
-        """Takes out the batches that have waited for longer than ``delivery.timeout.ms``."""
+        """Removes and returns the batches that have waited longer than ``delivery.timeout.ms``."""
         expired: list[ProducerBatch] = []
         if now < self.next_expiry_time_ms:
             return expired
@@ -803,13 +807,14 @@ class RecordAccumulator:
     # -- memory
 
     def deallocate(self, batch: ProducerBatch) -> None:
-        """A batch is over: gives back its memory, and forgets it."""
+        """Forgets a completed batch and frees its memory."""
         self.complete_batch(batch)
         self.release(batch)
 
     def deallocate_all(self, batches: Sequence[ProducerBatch]) -> None:
-        """`deallocate` for several that were acknowledged, with each lock taken once: who waits for memory is woken
-        once, and finds it all."""
+        """Deallocates several acknowledged batches, taking each lock once.
+
+        Threads that wait for memory are woken once, when all of it is free."""
         self.incomplete.remove_all(batches)
         sizes: list[int] = []
         for batch in batches:
@@ -823,20 +828,22 @@ class RecordAccumulator:
             self.pool.deallocate_all(sizes)
 
     def complete_batch(self, batch: ProducerBatch) -> None:
-        """A batch is over, but the network may still read its bytes: forgets it, and keeps its memory reserved."""
+        """Forgets a completed batch but keeps its memory reserved, because the network may still read its bytes."""
         self.incomplete.remove(batch)
 
     def release(self, batch: ProducerBatch) -> None:
-        """Gives back the memory of a batch, if that has not been done."""
+        """Frees the memory of a batch, if that has not been done."""
         self._give_back_shared(batch)
         reserved, batch.reserved_bytes = batch.reserved_bytes, 0
         if reserved:
             self.pool.deallocate(reserved)
 
     def _give_back_shared(self, batch: ProducerBatch) -> None:
-        """A batch that was answered, and is not over with that, or that nobody will answer, leaves the memory that it
-        shares with brokers. If one of them may still look at it there, that memory is not used any more
-        (`SharedMemory`). One that was given up while the network has it stays until it is answered."""
+        """Moves a batch out of the memory that it shares with brokers, unless it is in flight.
+
+        This concerns batches whose response did not complete them, or that will get no response. If a broker may still
+        read the shared memory, that memory is not used again (`SharedMemory`). A batch that is in flight stays until
+        its response."""
         if not batch.in_flight:
             buffer = batch.leave_shared_memory()
             if buffer is not None:
@@ -857,7 +864,7 @@ class RecordAccumulator:
             self._flushes_in_progress += 1
 
     def await_flush_completion(self) -> None:
-        """Blocks until all batches that are incomplete now are completed, and what they were split into."""
+        """Blocks until all batches that are incomplete now, and their splits, are completed."""
         try:
             for result in self.incomplete.request_results():
                 result.wait_for_all(self._clock)
@@ -866,18 +873,18 @@ class RecordAccumulator:
                 self._flushes_in_progress -= 1
 
     def abort_incomplete_batches(self) -> None:
-        """Ends everything that is left. After `close`."""
+        """Aborts all remaining batches. Call it after `close`."""
         for queue in self._queues():
             with queue.lock:
-                pass  # whoever was in the middle of an append is through now, and nobody comes after: it is closed
+                pass  # waits for a running append; later ones see `closed`
         self.abort_batches(ProducerClosedError("Producer is closed forcefully."))
 
     def abort_batches(self, reason: Exception) -> None:
-        """Ends all batches that are not completed, also those in flight."""
+        """Aborts all incomplete batches, including those in flight."""
         self._abort(reason, undrained_only=False)
 
     def abort_undrained_batches(self, reason: Exception) -> None:
-        """Ends the batches that have not been sent yet."""
+        """Aborts the batches that have not been sent yet."""
         self._abort(reason, undrained_only=True)
 
     def _abort(self, reason: Exception, *, undrained_only: bool) -> None:
@@ -896,7 +903,7 @@ class RecordAccumulator:
             self.deallocate(batch)
 
     def close(self) -> None:
-        """No record is accepted any more."""
+        """Stops accepting records."""
         self.closed = True
         for queue in self._queues():
             with queue.lock:
@@ -913,14 +920,14 @@ class RecordAccumulator:
     def unmute_partition(self, partition: TopicPartition) -> None:
         self._queue(self.entry(partition.topic), partition.partition).muted = False
 
-    # -- for others to look at
+    # -- queries
 
     def queue(self, partition: TopicPartition) -> PartitionQueue | None:
         entry = self.topics.get(partition.topic)
         return None if entry is None else entry.queues.get(partition.partition)
 
     def take_touched(self, topic: str) -> bool:
-        """Whether a topic was used since this was last asked. One with batches is: they may take records."""
+        """Whether a topic was used since the last call. A topic with batches is in use: they may take records."""
         entry = self.topics.get(topic)
         if entry is None:
             return False
@@ -932,6 +939,6 @@ class RecordAccumulator:
 
 
 def _close_for_appends(batch: ProducerBatch) -> bool:
-    """All that a batch needs before it is sent, without idempotence."""
+    """Prepares a batch for sending without idempotence."""
     batch.close_for_record_appends()
     return True

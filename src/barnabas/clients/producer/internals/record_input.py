@@ -1,4 +1,4 @@
-"""What an application gives as a record, made into what the rest works with."""
+"""Converts an application's record into bytes and headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | N
 
 
 def as_headers(headers: Headers | None) -> tuple[tuple[str, bytes | None], ...]:
-    """Headers that cannot change any more."""
+    """Returns immutable headers."""
     if not headers:
         return ()
     if isinstance(headers, Mapping):

@@ -1,4 +1,4 @@
-"""The I/O thread of a producer: everything that touches the network."""
+"""The producer's I/O thread: it does all network work."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ LAST_PRODUCE_BY_NAME: Final = 12
 
 
 class Sender:
-    """Drains the accumulator, sends what it gets, and deals with the answers. It runs on a thread of its own.
+    """Drains the accumulator, sends the batches and handles the responses, on its own thread.
 
-    One turn, `run_once`::
+    One iteration, `run_once`::
 
-        questions           what leaders have got of batches that they refuse (`SequenceResolver`)
+        questions           ask leaders which of the batches they refuse they already have (`SequenceResolver`)
         transactions        identity, coordinator, the next step of a transaction
-        ready               which nodes have batches that may go out
-        client.ready        of these, which are connected and take another request
+        ready               which nodes have batches that may be sent
+        client.ready        of these, which are connected and can take another request
         drain               one batch of each of their partitions, with sequence numbers
-        expire              batches, waiting or in flight, whose time is over
+        expire              fail expired batches, waiting or in flight
         send                one request for each node
-        poll                bytes go out, answers come in, callbacks are called
+        poll                write requests, read responses, call callbacks
 
-    **After an answer**, what becomes of its batches is up to `BatchCompletion`.
+    `BatchCompletion` decides what a response means for its batches.
 
-    **Who is woken when.** A thread that appends wakes this one only if there is something new to do, and once per turn:
-    `woken` is reset when a turn begins, before anything is looked at. Whatever was appended before that is seen in this
-    turn, and for whatever comes later somebody sets `woken` and wakes up the poll.
+    **Wake-ups.** An appending thread wakes this one only if there is new work, and once per iteration. `woken` is reset
+    when an iteration begins, before any queue is checked. That iteration sees every earlier append; a later append sets
+    `woken` and wakes up the poll.
     """
 
     def __init__(
@@ -113,21 +113,21 @@ class Sender:
             )
         self._watches_latency = accumulator.config.partition_availability_timeout_ms > 0
         self._pause_ms = max(config.retry_backoff_ms, 1)
-        """For a poll that nothing in particular ends."""
+        """The poll timeout when no event is expected."""
         self._running = True
         self._force_close = False
         self.woken = False
         self.core_sharing: CoreSharing | None = None
-        """With the thread that sends tables, once there is one."""
+        """Core sharing with the thread that sends tables, once there is one."""
 
     # -- the thread
 
     def run(self) -> None:
-        """Until `initiate_close`, and then until everything is sent, or `force_close` says that it need not be.
+        """Runs until `initiate_close`, and then until everything is sent or `force_close` is called.
 
-        The end is bounded, whatever becomes of the cluster: records fail after ``delivery.timeout.ms``, and an open
-        transaction is left to the coordinator, which aborts it after ``transaction.timeout.ms``, if it could not be
-        aborted within ``max.block.ms``.
+        Closing is bounded even if the cluster is down. Records fail after ``delivery.timeout.ms``. An open transaction
+        that is not aborted within ``max.block.ms`` is left to the coordinator, which aborts it after
+        ``transaction.timeout.ms``.
         """
         log.debug("Starting the producer's I/O thread")
         while self._running:
@@ -170,11 +170,11 @@ class Sender:
             log.exception("Uncaught error in the producer's I/O thread")
 
     def wakeup(self) -> None:
-        """Ends a poll that is under way. May be called from any thread."""
+        """Interrupts a running poll. Thread-safe."""
         self._client.wakeup()
 
     def wake_for_work(self) -> None:
-        """There is something to send. May be called from any thread."""
+        """Wakes the I/O thread because there is something to send. Thread-safe."""
         if not self.woken:
             self.woken = True
             self._client.wakeup()
@@ -192,7 +192,7 @@ class Sender:
     def is_running(self) -> bool:
         return self._running
 
-    # -- one turn
+    # -- one iteration
 
     def run_once(self) -> None:
         self.woken = False
@@ -236,7 +236,7 @@ class Sender:
             self._in_flight_batches.clear()
 
     def _should_handle_authorization_error(self, manager: TransactionManager, error: Exception | None) -> bool:
-        """A right is missing: everything fails, and the producer is as good as new when it has been granted."""
+        """Fails everything after an authorization error. The producer recovers when the permission is granted."""
         if not isinstance(error, TransactionalIdAuthorizationError | ClusterAuthorizationError):
             return False
         failed = AuthenticationError(str(error))
@@ -249,9 +249,10 @@ class Sender:
     # -- transactions
 
     def _maybe_send_transactional_request(self, manager: TransactionManager) -> int | None:
-        """Sends the next step, if there is one to be sent. None: it has polled, and data has to wait for the answer;
-        else for how long there is nothing to do about steps."""
-        # An answer, or somebody who wants something, ends the poll: it may be long.
+        """Sends the next transactional request, if there is one.
+
+        Returns None if it has polled and data must wait for the response; else how long no request is due."""
+        # A response or a wake-up ends the poll, so the timeout may be long.
         answer_ms = self._config.request_timeout_ms
         if manager.requests.in_flight_correlation_id is not None:
             self._client.poll(answer_ms, self._now())
@@ -294,8 +295,7 @@ class Sender:
         return None
 
     def _await_node(self, manager: TransactionManager, handler: TxnRequestHandler, node: Node, now: int) -> None:
-        """The node is not connected, or takes nothing now. If it cannot be reached, somebody else may have taken over
-        from it."""
+        """Waits for a node that is not connected or not ready. If it is unreachable, looks up the coordinator again."""
         error = self._client.authentication_error(node)
         if error is not None:
             handler.fatal_error(error)
@@ -312,7 +312,7 @@ class Sender:
     # -- data
 
     def _send_producer_data(self, now: int) -> int:
-        """Sends what can be sent; returns for how long there is nothing more."""
+        """Sends the batches that are ready; returns how long there is nothing more to send."""
         accumulator = self._accumulator
         snapshot = self._metadata.snapshot
         result = accumulator.ready(snapshot, now)
@@ -350,31 +350,31 @@ class Sender:
             node_batches = batches[node.id]
             if node_batches:
                 self._send_produce_request(now, node, node_batches, snapshot)
-                # If not, because the socket has not taken all of it, the next turn would find out no more than that:
-                # the poll goes on until there is room, or an answer.
+                # If the socket did not take the whole request, another iteration would find the same: poll until there
+                # is room, or a response.
                 takes_more = takes_more or self._client.can_send_more(node.id_string)
         if takes_more:
-            return 0  # there may be more where this came from
+            return 0  # there may be more batches
         # A ready node may have queues that `drain` passed over, or whose first batch backs off: `ready` gives no delay
-        # for those. The pause bounds how late they are looked at, should no response end the poll before.
+        # for those. The pause bounds how late they are checked if no response ends the poll before.
         pause_ms = self._pause_ms if ready_nodes else FOREVER
         return max(min(result.next_ready_check_delay_ms, not_ready_ms, expiry_ms - now, pause_ms), 0)
 
     def _fail_expired(self, now: int) -> int:
-        """Fails the batches whose time is over; returns when that of the next one is."""
+        """Fails expired batches; returns when the next one expires."""
         self._completion.fail_expired(self._accumulator.expired_batches(now), now)
         self._completion.fail_expired(self._in_flight_batches.expired(now), now)
         return min(self._accumulator.next_expiry_time_ms, self._in_flight_batches.next_expiry_time_ms)
 
     def _expire_behind_request(self) -> None:
-        """Fails expired batches in a turn that a transactional request has taken.
+        """Fails expired batches in an iteration that a transactional request has used.
 
-        A request that cannot be sent, because no coordinator is reachable, takes all turns: without this, records would
-        wait for it and not for ``delivery.timeout.ms``.
+        A request that cannot be sent, because no coordinator is reachable, uses every iteration. Without this call,
+        records would wait for it beyond ``delivery.timeout.ms``.
         """
         now = self._now()
         if self._accumulator.next_expiry_time_ms == FOREVER:
-            self._accumulator.ready(self._metadata.snapshot, now)  # there may be batches since it was last called
+            self._accumulator.ready(self._metadata.snapshot, now)  # batches may have been added since the last call
         self._fail_expired(now)
 
     def _take_off(self, batches: Mapping[int, Iterable[ProducerBatch]]) -> None:
@@ -435,14 +435,14 @@ class Sender:
         )
 
     def _send_alone(self, node: Node, batch: ProducerBatch, now: int) -> None:
-        """Sends one that is not in a queue any more, without the others of the node."""
+        """Sends a batch that is no longer in a queue, in a request of its own."""
         batches = {node.id: [batch]}
         batch.drained(now)
         self._take_off(batches)
         self._metrics.update_produce_request_metrics(batches, now)
         self._send_produce_request(now, node, batches[node.id], self._metadata.snapshot)
 
-    # -- answers
+    # -- responses
 
     def _handle_produce_response(
         self, response: ClientResponse, batches: Mapping[TopicPartition, ProducerBatch], names: Mapping[Uuid, str]
@@ -472,8 +472,9 @@ class Sender:
     def _complete_single(
         self, body: ProduceResponse, batches: Mapping[TopicPartition, ProducerBatch], names: Mapping[Uuid, str]
     ) -> bool:
-        """The usual answer about a large batch: it was alone in its request, and is written. False: it is not that
-        answer, and nothing was done."""
+        """Handles the common response to a large batch: alone in its request, and written.
+
+        Returns false, and does nothing, for any other response."""
         if len(batches) != 1 or len(body.responses) != 1 or self._config.guarantee_message_order:
             return False
         topic = body.responses[0]
@@ -504,8 +505,9 @@ class Sender:
         leaders: dict[TopicPartition, LeaderIdAndEpoch],
         now: int,
     ) -> int:
-        """Goes through an answer; returns for how many of the batches it had one. Those in ``written`` are over, and
-        their memory is given back by the caller, all at once."""
+        """Handles a response; returns how many of the batches it covers.
+
+        The batches in ``written`` are completed; the caller frees their memory in one step."""
         answered = 0
         usual = not self._config.guarantee_message_order
         for topic in body.responses:
@@ -522,7 +524,7 @@ class Sender:
                 answered += batch.in_flight
                 if row.error_code == 0 and usual and batch.in_flight and not batch.is_done:
                     if written and batch.has_callbacks:
-                        # What they do may need the memory of the batches before this one.
+                        # Handling an error may need the memory of the batches before this one.
                         self._accumulator.deallocate_all(written)
                         written.clear()
                     batch.in_flight = False

@@ -1,4 +1,4 @@
-"""A batch is refused as out of order although its turn has come: is it in the log already?"""
+"""Finds out whether a batch that was rejected as out of order is already in the log."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_TRIES: Final = 10
-"""How often a leader is asked about one batch, before the epoch is raised after all."""
+"""How often a leader is asked about one batch before the epoch is bumped."""
 
 
 class Verdict(Enum):
-    """What the leader's memory of a producer says about a batch that it has refused."""
+    """What the leader's producer state says about a batch that it has rejected."""
 
     WRITTEN = "it is in the log, and so is one behind it"
     EXPECTED = "it is what the leader waits for, or has got last: it ought to be taken"
@@ -43,9 +43,10 @@ class Verdict(Enum):
 
 
 def verdict(base_sequence: int, last_sequence: int, next_sequence: int, known: int | None) -> Verdict:
-    """For a batch from ``base_sequence`` to ``last_sequence``, if this producer will go on with ``next_sequence`` and
-    the leader has got ``known`` last. Sequences start over at 0 after 2^31, so that only distances are compared; what
-    is beyond anything that was ever sent, or before this batch, proves nothing."""
+    """Judges a batch from ``base_sequence`` to ``last_sequence`` by the leader's last sequence, ``known``.
+
+    ``next_sequence`` is the producer's next one. Sequences wrap to 0 after 2^31, so only distances are compared. A
+    ``known`` beyond anything ever sent, or before this batch, proves nothing."""
     if known is None or known < 0:
         return Verdict.UNKNOWN
     beyond = decrement_sequence(known, last_sequence)
@@ -56,8 +57,10 @@ def verdict(base_sequence: int, last_sequence: int, next_sequence: int, known: i
 
 
 def covered(in_flight: Sequence[ProducerBatch], batch: ProducerBatch, known: int) -> list[ProducerBatch]:
-    """The batches from this one to the one that ends with the leader's last sequence; none if there is no such one, or
-    if one of them cannot have been written: what the leader has refused each time is not there, whatever came after."""
+    """Returns the batches from this one to the one that ends with the leader's last sequence.
+
+    Returns none if there is no such batch, or if one of them cannot have been written: a batch that the leader has
+    rejected each time is not in the log, whatever came after."""
     found: list[ProducerBatch] = []
     for other in in_flight[in_flight.index(batch) :] if batch in in_flight else ():
         if not other.may_be_written:
@@ -69,7 +72,7 @@ def covered(in_flight: Sequence[ProducerBatch], batch: ProducerBatch, known: int
 
 
 class Stage(Enum):
-    """How far a question has come."""
+    """The stage of a question."""
 
     ASK = "the leader is to be asked"
     ASKED = "its answer is on the way"
@@ -79,7 +82,8 @@ class Stage(Enum):
 
 
 class SequenceQuestion:
-    """About the first batch in flight of a partition. While it is open, nothing else of the partition is sent."""
+    """A question about the first batch in flight of a partition. While it is open, nothing else of the partition is
+    sent."""
 
     __slots__ = ("base_sequence", "batch", "before", "identity", "not_before_ms", "stage", "tries", "witness")
 
@@ -92,7 +96,7 @@ class SequenceQuestion:
         self.not_before_ms = 0
         self.witness: ProducerBatch | None = None
         self.before: Sequence[ProducerBatch] = ()
-        """What is proved by the witness."""
+        """The batches that the witness proves."""
 
     @property
     def holds_back(self) -> bool:
@@ -100,7 +104,7 @@ class SequenceQuestion:
 
     @property
     def is_over(self) -> bool:
-        """Whether the batch has ended, or has got another sequence."""
+        """Whether the batch has ended, or has another sequence."""
         batch = self.batch
         return batch.is_done or (batch.producer_id, batch.producer_epoch, batch.base_sequence) != (
             *self.identity,
@@ -109,25 +113,24 @@ class SequenceQuestion:
 
 
 class SequenceResolver:
-    """Asks the leaders of partitions what they have got, and acts on it. Belongs to the I/O thread.
+    """Asks partition leaders for their last sequence, and acts on it. Used by the I/O thread.
 
-    **Why there is something to ask.** A broker recognises the last five batches of a producer when they come again.
-    Apache Kafka, restarted after a crash, recognises one: it recovers a log by way of a snapshot of the producers, and
-    a snapshot has only the last batch of each. If several batches of a partition were written and not acknowledged,
-    the first of them now is neither the next one nor a known one: ``OUT_OF_ORDER_SEQUENCE_NUMBER``. Kafka's producer
-    raises its epoch then, and writes them all a second time.
+    **Problem.** A broker recognises the last five batches of a producer as duplicates. Apache Kafka, restarted after a
+    crash, recognises one: it recovers a log from a producer snapshot, which holds only the last batch of each producer.
+    If several batches of a partition were written and not acknowledged, the first of them is now neither the next one
+    nor a known one: ``OUT_OF_ORDER_SEQUENCE_NUMBER``. Kafka's producer then bumps its epoch, and writes them all a
+    second time.
 
-    **The answer.** DescribeProducers tells the last sequence that the leader has of a producer. As a leader takes no
-    batch before the one that precedes it, a batch whose last sequence is less than that is in the log.
+    **Question.** DescribeProducers returns the leader's last sequence of a producer. A leader takes no batch before its
+    predecessor, so a batch whose last sequence is lower is in the log.
 
-    **The proof.** In the leader's log, that is; ``acks=all`` promises more. So the batch which is the leader's last,
-    the *witness*, is sent again, out of turn. The leader recognises it, and confirms it when all replicas that count
-    have it, and with it everything before it. Then all these are complete; where they are is not known, except for the
-    witness.
+    **Proof.** That is only the leader's log; ``acks=all`` promises more. So the batch which is the leader's last, the
+    *witness*, is sent again, out of turn. The leader recognises it, and acknowledges it when the whole ISR has it, and
+    with it everything before it. Then all these are complete; their offsets are unknown, except for the witness.
 
-    **Whoever is not sure** raises the epoch, as before: if the producer is unknown to the leader or has another epoch,
-    if the leader is behind, if it does not answer this (which takes the right to read the topic), if `MAX_TRIES` have
-    brought nothing, or if the broker had an answer to each attempt, so that it knows better.
+    **In doubt** the epoch is bumped, as in Kafka: if the leader does not know the producer or has another epoch, if the
+    leader is behind, if it does not respond (which takes the right to read the topic), after `MAX_TRIES`, or if the
+    broker responded to each attempt, so that its response counts.
     """
 
     def __init__(
@@ -140,7 +143,7 @@ class SequenceResolver:
         send_alone: Callable[[Node, ProducerBatch, int], None],
         complete: Callable[[ProducerBatch], None],
     ) -> None:
-        """``send_alone`` sends a batch in a request of its own; ``complete`` ends one whose place is not known."""
+        """``send_alone`` sends a batch in its own request; ``complete`` completes one whose offset is unknown."""
         self._client = client
         self._metadata = metadata
         self._accumulator = accumulator
@@ -150,7 +153,7 @@ class SequenceResolver:
         self._complete = complete
 
     def run(self, now: int) -> int:
-        """Does what can be done about the open questions; returns for how long there is nothing more."""
+        """Advances the open questions; returns how long there is nothing to do."""
         delay_ms = FOREVER
         for partition, question in list(self._manager.partitions.sequence_questions.items()):
             delay_ms = min(delay_ms, self._advance(partition, question, now))
@@ -160,8 +163,8 @@ class SequenceResolver:
         if question.stage is Stage.PROVING:
             assert question.witness is not None
             if question.witness.in_flight:
-                return FOREVER  # also if the batch has run out of time meanwhile: there are more between the two
-            # It was not confirmed, or `proved` would have been called. The world has changed: from the beginning.
+                return FOREVER  # even if the batch has expired: there are others between the two
+            # It was not confirmed, or `proved` would have been called. Start again.
             self._ask_again(question, now)
         if question.is_over:
             del self._manager.partitions.sequence_questions[partition]
@@ -210,11 +213,11 @@ class SequenceResolver:
         del self._manager.partitions.sequence_questions[partition]
         self._manager.request_idempotent_epoch_bump_for_partition(partition)
 
-    # -- answers
+    # -- responses
 
     def _answered(self, partition: TopicPartition, question: SequenceQuestion, response: ClientResponse) -> None:
         if self._manager.partitions.sequence_questions.get(partition) is not question or question.is_over:
-            return  # it does not matter any more
+            return  # no longer relevant
         now = response.received_ms
         if response.version_mismatch is not None:
             self._give_up(partition, str(response.version_mismatch))
@@ -245,7 +248,7 @@ class SequenceResolver:
         if outcome is Verdict.WRITTEN:
             assert known is not None
             if any(other.in_flight for other in in_flight):
-                # On another connection, perhaps to a leader of before. Their answers come first.
+                # Those are on another connection, perhaps to a former leader. Their responses come first.
                 self._ask_again(question, now)
                 return
             written = covered(in_flight, batch, known)
@@ -264,10 +267,10 @@ class SequenceResolver:
             question.stage = Stage.PROVING
             self._send_alone(node, question.witness, now)
         else:
-            self._ask_again(question, now)  # its time is over
+            self._ask_again(question, now)  # it has expired
 
     def proved(self, batch: ProducerBatch) -> None:
-        """A batch was confirmed. If it is a witness, so are those before it, which come first."""
+        """Handles a confirmed batch. If it is a witness, those before it are completed first."""
         partition = batch.topic_partition
         question = self._manager.partitions.sequence_questions.get(partition)
         if question is None or question.witness is not batch:

@@ -1,4 +1,4 @@
-"""The memory of batches that are over, for the ones to come."""
+"""Reuses the memory of completed batches."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from barnabas.network.transport.local.shared_memory import LEAST_BYTES, SUPPORTE
 log = logging.getLogger(__name__)
 
 _ROOMY: Final = 2
-"""A buffer that is more than so many times as large as wanted would be cut down."""
+"""A buffer more than this many times as large as requested would be cut down."""
 
 
 class SpareBuffers:
-    """Keeps the buffers of large batches that were acknowledged, and gives them to the next batches.
+    """Keeps the buffers of large acknowledged batches for the next batches.
 
-    Memory that a process has not had before is cleared by the system, page by page, at the first touch. For a batch of
-    a megabyte that takes several times as long as writing the records into it, and an allocator gives blocks of that
-    size back to the system as soon as they are free. Whoever sends one table after the other would pay for that each
-    time.
+    The system clears memory that is new to a process, page by page, at the first touch. For a batch of a megabyte that
+    takes several times as long as writing the records, and an allocator returns blocks of that size to the system as
+    soon as they are free. A thread that sends table after table would pay for that each time.
 
-    As soon as there is a broker that can look at it, this is memory that it *can* look at (`SharedMemory`): a batch in
-    there need not go through a socket. Such a buffer is a memoryview of the size that was asked for, and has to come
-    back, or its place is lost; others are bytearrays.
+    As soon as a broker can map it, this is shared memory (`SharedMemory`): a batch in it need not go through a socket.
+    Such a buffer is a memoryview of the requested size, and must be returned, or its place is lost; others are
+    bytearrays.
 
-    The buffer that came back last goes out first: it is the one that is most likely in the processor's cache still.
-    What is kept here is no more than ``limit`` bytes; together with what is in use, that is bounded by half as much
-    again as ``buffer.memory``. Any thread may call any method: a list appends, and pops, in one step.
+    The last returned buffer is reused first, because it is most likely still in the processor's cache. At most
+    ``limit`` bytes are kept; together with the memory in use, that is bounded by one and a half times
+    ``buffer.memory``. All methods are thread-safe: a list appends, and pops, in one step.
     """
 
     __slots__ = ("_buffers", "_largest", "_limit", "_memory", "_slots", "_wanted")
@@ -41,14 +40,14 @@ class SpareBuffers:
         self._largest = self._slots = 0
 
     def share(self, wanted: Callable[[], bool], largest: int, total: int) -> None:
-        """Takes memory that is shared as soon as it is wanted: ``total`` bytes, in buffers of up to ``largest``."""
+        """Allocates shared memory on first use: ``total`` bytes, in buffers of up to ``largest``."""
         if SUPPORTED and LEAST_BYTES <= largest <= total:
             self._wanted, self._largest = wanted, largest
-            self._slots = total // largest + 1  # the one that is written while all others wait
+            self._slots = total // largest + 1  # one is written while all others wait
 
     def take(self, size: int) -> bytearray | memoryview | None:
-        """A buffer to be overwritten: a memoryview of this size, or a bytearray to be made ``size`` bytes long; None if
-        there is none that is about as large."""
+        """Returns a buffer to overwrite: a memoryview of this size, or a bytearray to be resized to ``size``; None if
+        there is none of about this size."""
         if size < LEAST_BYTES:
             return None
         memory = self._memory
@@ -67,13 +66,13 @@ class SpareBuffers:
     def _renew(self) -> SharedMemory | None:
         try:
             self._memory = SharedMemory(self._largest, self._slots)
-        except OSError as error:  # a limit, perhaps: sockets will do
+        except OSError as error:  # perhaps a limit: use sockets
             log.info("No memory to share with brokers on this machine: %s", error)
             self._memory = self._wanted = None
         return self._memory
 
     def give(self, buffer: bytearray | memoryview) -> None:
-        """Nobody reads, or writes, these bytes any more."""
+        """Returns a buffer that is no longer read or written."""
         if isinstance(buffer, memoryview):
             memory = self._memory
             if memory is not None:

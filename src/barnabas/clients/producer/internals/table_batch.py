@@ -1,4 +1,4 @@
-"""A batch that comes out of columns: complete but for who sends it."""
+"""A batch encoded from columns: complete except for the producer's identity."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _UNCOMPRESSED: Final = CompressionType.NONE
 
 
 class EncodedBatchBuilder(RecordBatchBuilder):
-    """Stands where a batch has its builder, and has nothing left to build.
+    """Takes the place of a batch's builder; its records are already encoded.
 
-    The records of a table are encoded, and compressed, by the thread that sends the table. What is not known then is
-    the producer's identity and the sequence number, which a batch gets when it is drained, because only then is it
-    sure to be the next one. So `close` writes these into the header, and puts the checksum of the header together with
-    the one of the records, which is made here, as long as they are in the processor's cache.
+    The thread that sends a table encodes and compresses its records. The producer's identity and the sequence number
+    are assigned when the batch is drained, because only then is it certain to be the next one. So `close` writes these
+    into the header, and combines the checksum of the header with that of the records, which is computed here while they
+    are in the processor's cache.
 
     It takes no records: a single send that finds it at the end of a queue starts a batch behind it.
     """
@@ -40,7 +40,7 @@ class EncodedBatchBuilder(RecordBatchBuilder):
         """``count`` records, without a checksum yet; ``payload`` is their size before compression."""
         super().__init__(compression=compression, level=level, max_size=1)
         self.close_for_appends()
-        self.take(0)  # gives back the room for records: there will be none
+        self.take(0)  # frees the room for records: there will be none
         self._batch = batch
         self._sent_header = b""
         self._size = len(batch)
@@ -66,13 +66,13 @@ class EncodedBatchBuilder(RecordBatchBuilder):
 
     def take_buffer(self) -> bytearray | memoryview | None:
         if self._built is None or self.compression is not _UNCOMPRESSED:
-            return None  # what compression makes is never written into a buffer that is there
+            return None  # compressed output never goes into an existing buffer
         buffer, self._batch, self._built = self._batch, bytearray(), bytearray()
         return buffer
 
     def leave_shared_memory(self) -> memoryview | None:
-        """A broker writes offsets into the header of a batch that it can look at, so the copy gets the one that it had.
-        Nobody but the broker knows the rest of what is in there, and it does not write to that."""
+        """Copies the batch with its original header, because a broker writes offsets into the header of a shared batch.
+        The broker does not write to the rest."""
         shared = self._batch
         if not isinstance(shared, memoryview):
             return None

@@ -1,4 +1,4 @@
-"""Which partitions a column of keys belongs to: `partition_for_key` for all of them, with no Python object per key."""
+"""Partitions for a column of keys: a vectorized `partition_for_key`, with no Python object per key."""
 
 from __future__ import annotations
 

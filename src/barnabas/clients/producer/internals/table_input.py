@@ -1,4 +1,4 @@
-"""Tables on their way into the producer: looked at as a whole before the first row is sent."""
+"""Checks a table as a whole before its first row is sent."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from barnabas.records.builder import estimate_size_in_bytes_upper_bound
 
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
 Timestamps: TypeAlias = "pa.ChunkedArray | int"
-"""Of each row, or one for all."""
+"""One timestamp per row, or one for all."""
 
 COLUMNS: Final = ("value", "key", "headers", "timestamp", "partition")
 RECORD_OVERHEAD: Final = 7
-"""What a record takes up besides its fields, if it is neither long nor far from the first one of its batch."""
+"""The bytes of a record besides its fields, if it is neither long nor far from the first one of its batch."""
 
 _LENGTH: Final = 5
-"""The longest a length can get on the wire."""
+"""The maximum size of an encoded length."""
 _MAX_OVERHEAD: Final = HEADER_SIZE + MAX_RECORD_OVERHEAD + 3 * _LENGTH
 _WITH_OFFSETS: Final = frozenset(
     {pa.lib.Type_BINARY, pa.lib.Type_STRING, pa.lib.Type_LARGE_BINARY, pa.lib.Type_LARGE_STRING}
 )
-# Other layouts of the same thing, which Arrow converts.
+# Other layouts of the same type, which Arrow converts.
 _TO_LARGE_BINARY: Final = frozenset(
     {pa.lib.Type_FIXED_SIZE_BINARY, pa.lib.Type_BINARY_VIEW, pa.lib.Type_STRING_VIEW, pa.lib.Type_NA}
 )
@@ -39,17 +39,17 @@ _TO_LARGE_BINARY: Final = frozenset(
 class TableInput:
     """The rows of a table, checked, as columns that can be sliced.
 
-    Everything that can be wrong with a table is found here, with a message that names the column and the row; so
-    either all of its rows can be encoded, or none is sent. What is *not* made here is a Python object per row: the
-    checks are Arrow and numpy kernels over whole columns.
+    All errors in a table are found here, with a message that names the column and the row; so either all of its rows
+    can be encoded, or none is sent. No Python object per row is created: the checks are Arrow and numpy kernels over
+    whole columns.
 
-    ``sizes`` has the bytes of key, value and headers of each row: what buffers and sticky partitions are measured in.
+    ``sizes`` has the bytes of key, value and headers of each row: the unit of buffers and sticky partitions.
     """
 
     __slots__ = ("headers", "keys", "length", "partitions", "sizes", "timestamps", "values")
 
     def __init__(self, table: object, *, partition: int | None = None, timestamp_ms: int) -> None:
-        """``timestamp_ms`` stands in where a row has none, ``partition`` where there is no such column."""
+        """``timestamp_ms`` is the default for rows without one, ``partition`` if there is no such column."""
         columns = _columns(table)
         self.values = _binary(columns["value"], "value")
         self.length = len(self.values)
@@ -57,7 +57,7 @@ class TableInput:
         self.headers = columns.get("headers")
         self.timestamps: Timestamps = timestamp_ms
         self.partitions: npt.NDArray[np.int32] | None = None
-        """-1 where the row does not say; None where none does."""
+        """-1 for a row without a partition; None if no row has one."""
         self.sizes = _lengths(self.values)
         if self.keys is not None:
             self.sizes += _lengths(self.keys)
@@ -76,7 +76,7 @@ class TableInput:
 
     @property
     def highest_partition(self) -> int | None:
-        """The highest partition that a row asks for."""
+        """The highest partition that a row names."""
         if self.partitions is None or not self.length:
             return None
         highest = int(self.partitions.max())
@@ -84,12 +84,12 @@ class TableInput:
 
     @property
     def is_in_one_piece(self) -> bool:
-        """Whether no column comes in several chunks."""
+        """Whether every column is a single chunk."""
         columns = (self.values, self.keys, self.headers, self.timestamps)
         return all(column.num_chunks == 1 for column in columns if isinstance(column, pa.ChunkedArray))
 
     def check_sizes(self, max_request_size: int, buffer_memory: int) -> None:
-        """Raises `RecordTooLargeError` if there is a row that could not be sent on its own."""
+        """Raises `RecordTooLargeError` if a row could not be sent on its own."""
         limit = min(max_request_size, buffer_memory)
         for row in np.flatnonzero(self.sizes > limit - _MAX_OVERHEAD).tolist():
             size = self._size_upper_bound(row)
@@ -102,12 +102,12 @@ class TableInput:
             )
 
     def _size_upper_bound(self, row: int) -> int:
-        """As single sends reckon it."""
+        """Returns the size bound of a row, as for single sends."""
         key = None if self.keys is None else _octets(self.keys[row])
         return estimate_size_in_bytes_upper_bound(key, _octets(self.values[row]), self._headers_of(row))
 
     def records(self, topic: str) -> Iterator[ProducerRecord]:
-        """The rows one by one, as records: for whoever is in no hurry. A timestamp of -1 is none."""
+        """Yields the rows as records (slow). A timestamp of -1 means none."""
         for row in range(self.length):
             partition = -1 if self.partitions is None else int(self.partitions[row])
             stamp = self.timestamps if isinstance(self.timestamps, int) else self.timestamps[row].as_py()
@@ -127,7 +127,7 @@ class TableInput:
         return [_pair(entry["key"], entry["value"]) if isinstance(entry, dict) else _pair(*entry) for entry in entries]
 
     def slice(self, start: int, stop: int) -> dict[str, Any]:
-        """Some of the rows, as columns in one piece each."""
+        """Returns some of the rows, as columns of one chunk each."""
         count = stop - start
         columns = {"value": _in_one_piece(self.values.slice(start, count))}
         if self.keys is not None:
@@ -140,7 +140,7 @@ class TableInput:
 
 
 def as_arrow(table: object) -> pa.Table:
-    """A table of Arrow from whatever holds one: pyarrow, pandas, polars, anything with Arrow's C interface."""
+    """Converts pyarrow, pandas, polars and any object with Arrow's C interface to an Arrow table."""
     if isinstance(table, pa.Table):
         return table
     if isinstance(table, pa.RecordBatch):
@@ -174,7 +174,7 @@ def _columns(table: object) -> dict[str, pa.ChunkedArray]:
 
 
 def _binary(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """A column of bytes, with offsets: text is its UTF-8."""
+    """Returns a column of bytes with offsets: text as UTF-8."""
     if column.type.id == pa.lib.Type_DICTIONARY:
         column = column.cast(column.type.value_type)
     if column.type.id in _TO_LARGE_BINARY:
@@ -185,7 +185,7 @@ def _binary(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def _lengths(column: pa.ChunkedArray) -> Numbers:
-    """The bytes of each row; a null has none."""
+    """Returns the bytes of each row; 0 for null."""
     lengths = pc.binary_length(column)
     if lengths.null_count:
         lengths = pc.fill_null(lengths, 0)
@@ -197,7 +197,7 @@ def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _header_sizes(column: pa.ChunkedArray) -> Numbers:
-    """The bytes of the headers of each row, lengths included; checks that they are headers at all."""
+    """Returns the bytes of each row's headers, lengths included; checks that they are headers."""
     sizes = [np.zeros(0, np.int64)]
     row = 0
     for chunk in column.chunks:
@@ -209,7 +209,7 @@ def _header_sizes(column: pa.ChunkedArray) -> Numbers:
 
 
 def _header_fields(kind: pa.DataType) -> tuple[int, int]:
-    """Where key and value are in the entries."""
+    """Finds key and value in the entries."""
     if kind.id == pa.lib.Type_MAP:
         fields = (0, 1)
         types = (kind.key_type, kind.item_type)
@@ -242,7 +242,7 @@ def _header_sizes_of(array: pa.Array, row: int) -> Numbers:
     keys, values = entries.field(key_field), entries.field(value_field)
     bounds = np.asarray(array.offsets).astype(np.int64)
     if array.null_count:
-        # Whatever lies under a null list does not count.
+        # Ignore data under a null list.
         present = np.asarray(pc.is_valid(array))
         begins, ends = bounds[:-1] * present, bounds[1:] * present
     else:
@@ -266,12 +266,12 @@ def _header_sizes_of(array: pa.Array, row: int) -> Numbers:
 
 
 def _timestamps(column: pa.ChunkedArray, default_ms: int) -> pa.ChunkedArray:
-    """Milliseconds; what is finer is cut off."""
+    """Returns milliseconds; finer units are truncated."""
     kind = column.type
     try:
         if pa.types.is_timestamp(kind):
             if kind.unit != "ms":
-                # A safe cast refuses to cut, an unsafe one overflows in silence: seconds are what can overflow.
+                # A safe cast refuses to truncate, an unsafe one overflows silently: only seconds can overflow.
                 column = column.cast(pa.timestamp("ms", tz=kind.tz), safe=kind.unit == "s")
             column = column.cast(pa.int64())
         elif pa.types.is_integer(kind) or pa.types.is_null(kind):

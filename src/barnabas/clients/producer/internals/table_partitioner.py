@@ -1,4 +1,4 @@
-"""Which partition each row of a table goes to."""
+"""Chooses the partition of each row of a table."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ _UNCOMPRESSED: Final = CompressionType.NONE
 
 
 class TablePartitioner:
-    """Chooses as single sends do: a partition that is given; else the hash of the key; else the sticky partition.
+    """Chooses as single sends do: the given partition; else the hash of the key; else the sticky partition.
 
-    **Rows without a key** go to the partition that the built-in partitioner sticks to, and the choice goes on where the
-    last single send has left it. If a table has no other rows, whole batches stick (`stick`): a partition gets its
-    ``batch.size`` bytes, or its share of the table where that is more, up to the largest batch that a table makes. So
-    no row has to be moved to stand beside the others of its partition. Where rows with a key lie between them, it is
-    pieces of ``batch.size`` that stick.
+    **Rows without a key** go to the built-in partitioner's sticky partition, which single sends share. If a table has
+    no other rows, whole batches stick (`stick`): a partition gets its ``batch.size`` bytes, or its share of the table
+    where that is more, up to the largest batch of a table. So no row has to be moved next to the others of its
+    partition. Where rows with a key lie between them, pieces of ``batch.size`` stick.
 
-    **A partitioner of the application's own** is asked for each row that has no partition. It is the one thing here
-    that takes Python objects for each of them.
+    **A custom partitioner** is called for each row that has no partition. Only this needs Python objects per row.
     """
 
     def __init__(self, accumulator: RecordAccumulator, partitioner: Partitioner | None, *, ignore_keys: bool) -> None:
@@ -39,16 +37,16 @@ class TablePartitioner:
         self._ignore_keys = ignore_keys
 
     def sticks(self, rows: TableInput) -> bool:
-        """Whether all rows of a table may go anywhere."""
+        """Whether all rows of a table may go to any partition."""
         return self._custom is None and rows.partitions is None and (rows.keys is None or self._ignore_keys)
 
     def stick(
         self, topic: str, snapshot: MetadataSnapshot, share: int, measure: Callable[[int], tuple[int, int, bool]]
     ) -> tuple[int, int, int]:
-        """The next batch of a table: its partition, how many rows, and the bytes that they take.
+        """Chooses the next batch of a table: its partition, row count and bytes.
 
-        ``measure`` says how many rows make a batch of at most so many bytes, what they take, and whether they are the
-        last ones. If they are, the partition may have room, and sticks; else it has had what it gets.
+        ``measure`` returns how many rows make a batch of at most so many bytes, their bytes, and whether they are the
+        last ones. If they are, the partition may have room, and stays sticky; else it is full.
         """
         accumulator = self._accumulator
         batch_size = accumulator.config.batch_size
@@ -57,7 +55,7 @@ class TablePartitioner:
         partitioner = entry.partitioner
         while True:
             info = partitioner.sticky or partitioner.peek_current_partition_info(snapshot)
-            # As much as a whole batch, however little there is room for: few rows are not worth two batches.
+            # A whole batch, however little room there is: few rows are not worth two batches.
             count, size, last = measure(max(int(batch_size / factor), share))
             appended = round(size * factor)
             queue = entry.queues.get(info.partition) or accumulator.open_queue(topic, info.partition)
@@ -82,7 +80,7 @@ class TablePartitioner:
         sizes: Numbers,
         snapshot: MetadataSnapshot,
     ) -> npt.NDArray[np.int32]:
-        """A partition for each row."""
+        """Returns a partition for each row."""
         count = snapshot.partition_count(topic)
         assert count is not None
         if explicit is not None and (not len(explicit) or explicit.min() >= 0):
@@ -144,7 +142,7 @@ class TablePartitioner:
                 room = batch_size - info.produced_bytes
                 end = len(rows)
                 if before + room < last:
-                    # With the row that goes over it, as a single send would.
+                    # Includes the row that exceeds the limit, as a single send would.
                     end = max(int(upto.searchsorted(before + room)) + 1, ends[-1] + 1)
                 after = float(upto[end - 1])
                 partitioner.update_partition_info(info, round(after - before), snapshot)

@@ -1,4 +1,4 @@
-"""The one future for all rows of a table: counts its batches down."""
+"""The single future for all rows of a table."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Rows = npt.NDArray[np.int64]
 
 
 def row_numbers(start: int, stop: int) -> Rows:
-    """The numbers of rows that follow each other."""
+    """Returns the numbers of consecutive rows."""
     return np.arange(start, stop, dtype=np.int64)
 
 
 class TableProgress:
-    """Counts down the batches of a table, and completes its future when all are over and no more will come.
+    """Counts down the batches of a table, and completes its future when all have ended and no more will come.
 
-    Not at the first error: which rows were acknowledged is known only when the last batch is over, and without that
-    nobody could send just the rest again.
+    It does not complete at the first error: the acknowledged rows are known only when the last batch has ended, and
+    without them the rest could not be sent again.
     """
 
     __slots__ = ("_acknowledged", "_failed", "_lock", "_on_split", "_open", "_partitions", "_topic", "error", "future")
@@ -33,20 +33,20 @@ class TableProgress:
     def __init__(self, topic: str, on_split: Callable[[], None] = lambda: None) -> None:
         self.future = TableFuture()
         self.error: Exception | None = None
-        """The first one. Whoever still has rows to send looks at it, and leaves it at that."""
+        """The first error. The sender stops when it sees one."""
         self._topic = topic
         self._on_split = on_split
         self._lock = threading.Lock()
-        """Guards the fields below: batches end on the I/O thread, the table is sent on another. Nothing is called with
-        it held."""
+        """Guards the fields below: batches end on the I/O thread, the table is sent on another. No callback runs while
+        it is held."""
         self._open = 1
-        """Batches that are not over, and one for the sender of the table as long as there may be more."""
+        """The number of open batches, plus one for the sender of the table while there may be more."""
         self._acknowledged = 0
         self._failed: list[Rows] = []
         self._partitions: dict[int, PartitionOffsets] = {}
 
     def add(self, result: ProduceRequestResult, rows: Rows) -> None:
-        """A batch with these rows is on its way."""
+        """Adds a batch with these rows."""
         with self._lock:
             self._open += 1
         result.add_listener(partial(self._ended, result, rows))
@@ -82,14 +82,14 @@ class TableProgress:
         self._complete()
 
     def fail(self, error: Exception, rows: Rows) -> None:
-        """These rows will not be acknowledged."""
+        """Marks these rows as not acknowledged."""
         with self._lock:
             if self.error is None:
                 self.error = error
             self._failed.append(rows)
 
     def seal(self) -> TableFuture:
-        """There are no more batches to come."""
+        """Declares that no more batches will come."""
         self._close()
         return self.future
 
@@ -109,7 +109,7 @@ class TableProgress:
 
 
 def _first_error(result: ProduceRequestResult, count: int) -> Exception:
-    """The error of a batch; if the broker has singled out some of its records, that of the first of these."""
+    """Returns the error of a batch; if the broker named invalid records, that of the first of these."""
     assert result.errors is not None
     first = result.errors(0)
     if isinstance(first, ApiError):

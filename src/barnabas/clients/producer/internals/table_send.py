@@ -1,4 +1,4 @@
-"""Sends tables: columns become batches without becoming records in between."""
+"""Sends tables: encodes columns as batches without creating records."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ from barnabas.records.builder import COMPRESSION_RATE_ESTIMATION_FACTOR
 from barnabas.records.columns import BatchEncoder
 
 PART_BYTES: Final = 8 * 1024 * 1024
-"""How much of a table is partitioned and encoded at a time: what it takes up besides ``buffer.memory``."""
+"""How many bytes of a table are partitioned and encoded at a time: its memory besides ``buffer.memory``."""
 _LEAST_PART_BYTES: Final = 4 * 1024 * 1024
 _AMPLE_OVERHEAD: Final = RECORD_OVERHEAD + 4
-"""Rather more than a record takes up besides its fields: shares that are too small would leave a few rows over."""
+"""More than a record needs besides its fields: shares that are too small would leave a few rows over."""
 _MOST_GAIN: Final = 8.0
-"""A batch is not made larger than this many times its limit in the hope of compression."""
+"""The most that a batch may exceed its limit before compression, as a factor."""
 _UNCOMPRESSED: Final = CompressionType.NONE
 
 WaitOnMetadata = Callable[[str, int | None], MetadataSnapshot]
 
 
 class TableSender:
-    """Takes tables apart, and puts batches into the accumulator.
+    """Splits tables into batches for the accumulator.
 
-    A table is checked as a whole, then goes through in *parts* of a few megabytes, so that one that is larger than
+    A table is checked as a whole, then sent in *parts* of a few megabytes, so that one that is larger than
     ``buffer.memory`` needs no more than that::
 
-        part         some rows that follow each other, as columns
+        part         some consecutive rows, as columns
         assign       a partition for each row: its own, its key's hash, or the sticky one's
         sort         rows of one partition together, in their order (stable); skipped if there is just one
         encode       batches in the bytes in which they will be sent, compressed, but without a sequence number
-        allocate     memory for a batch, which blocks while there is none: this is what holds a fast sender back
+        allocate     memory for a batch, which blocks while there is none: this throttles a fast sender
         append       to the queue of the partition, behind what single sends have put there before
 
-    A table of rows that may go anywhere needs no partition for each row, and no sorting: it is encoded from its first
-    row to its last, and each batch goes to the partition that is sticky then (`_StickyRows`).
+    A table whose rows may all go anywhere needs no partition per row and no sorting: it is encoded in order, and each
+    batch goes to the current sticky partition (`_StickyRows`).
 
-    From there on they are batches like any other: they get their sequence numbers when they are drained, are sent
-    again, split, expired, aborted with their transaction.
+    From there on they are normal batches: they get their sequence numbers when they are drained, and are retried,
+    split, expired, aborted with their transaction.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TableSender:
         clock: Clock,
         fills_here: Callable[[], None] | None = None,
     ) -> None:
-        """``fills_here`` hears of every batch, by the thread that makes it."""
+        """``fills_here`` is called for every batch, by the thread that makes it."""
         self._fills_here = fills_here
         self._accumulator = accumulator
         self._config = config
@@ -83,12 +83,12 @@ class TableSender:
         self._clock = clock
         self._usual_limit = min(config.table_batch_size, max(config.buffer_memory // 4, accumulator.config.batch_size))
         self._limits: dict[str, int] = {}
-        """Of topics whose broker has refused a batch of the usual size: no more than that from then on."""
+        """Size limits of topics whose broker has rejected a batch of the usual size."""
 
     def send(
         self, topic: str, table: object, partition: int | None, timestamp_ms: int | None
     ) -> tuple[TableFuture, ApiError | None]:
-        """The future of a table, and what kept it from being accepted, if anything did."""
+        """Sends a table; returns its future, and the error if it was not accepted."""
         if timestamp_ms is None:
             timestamp_ms = self._clock.milliseconds()
         elif timestamp_ms < 0:
@@ -108,7 +108,7 @@ class TableSender:
                     part = _StickyRows if sticks else _Part
                     sent = part(self, topic, rows, start, stop, snapshot, progress).send()
                     if progress.error is not None:
-                        break  # no use in sending more of a table that has failed
+                        break  # the table has failed: send no more of it
                 if sent < rows.length:
                     assert progress.error is not None
                     progress.fail(progress.error, row_numbers(sent, rows.length))
@@ -135,8 +135,9 @@ class TableSender:
         return snapshot if newest.partition_count(topic) is None else newest
 
     def _parts(self, rows: TableInput, partition_count: int, *, sticks: bool) -> Iterator[tuple[int, int]]:
-        """Rows from, and to; a row that is larger than a part is one. Rows that are not sorted, and need not be copied
-        into one piece either, are one part."""
+        """Yields the start and end row of each part; a row larger than a part is one.
+
+        Rows that need no sorting, and no copy into one chunk, are one part."""
         if sticks and rows.is_in_one_piece:
             yield 0, rows.length
             return
@@ -152,7 +153,7 @@ class TableSender:
             start = stop
 
     def batch_limit(self, topic: str) -> int:
-        """How large a batch may become, before compression."""
+        """Returns the maximum size of a batch before compression."""
         config = self._accumulator.config
         limit = self._limits.get(topic, self._usual_limit)
         if config.compression is not _UNCOMPRESSED:
@@ -160,7 +161,7 @@ class TableSender:
             limit = int(limit / max(ratio * COMPRESSION_RATE_ESTIMATION_FACTOR, 1 / _MOST_GAIN))
         return max(limit, HEADER_SIZE + 1)
 
-    # -- what a part needs
+    # -- interface for parts
 
     def encoder(self, columns: dict[str, Any], timestamps: Timestamps) -> BatchEncoder:
         config = self._accumulator.config
@@ -169,11 +170,11 @@ class TableSender:
             timestamps=timestamps if isinstance(timestamps, int) else None,
             compression=config.compression,
             level=config.compression_level,
-            checksum=False,  # which comes when the batch knows who sends it
+            checksum=False,  # computed when the producer's identity is known
         )
 
     def encode(self, encoder: BatchEncoder, first: int, count: int, payload: int) -> bytearray | memoryview:
-        """The batch of rows that were measured, in memory that a batch before has left, if there is some."""
+        """Encodes measured rows as a batch, in a spare buffer if there is one."""
         if self._fills_here is not None:
             self._fills_here()
         spare = self._accumulator.spare_buffers
@@ -184,10 +185,10 @@ class TableSender:
             buffer = bytearray()
         try:
             encoded = encoder.batch(first, count, payload, into=buffer)
-        except BufferError:  # the network has not let go of it yet
+        except BufferError:  # the network still holds it
             return encoder.batch(first, count, payload)
         if encoded is not buffer:
-            spare.give(buffer)  # they are compressed, and it has served
+            spare.give(buffer)  # compressed elsewhere, so it is free again
         return encoded
 
     def stick(
@@ -212,7 +213,7 @@ class TableSender:
         rows: Rows,
         progress: TableProgress,
     ) -> None:
-        """``payload`` is what the records take before compression."""
+        """Appends a batch. ``payload`` is the size of the records before compression."""
         accumulator = self._accumulator
         config = accumulator.config
         builder = EncodedBatchBuilder(encoded, len(rows), payload, config.compression, config.compression_level)
@@ -243,7 +244,7 @@ class TableSender:
 
 
 class _PartFailedError(BarnabasError):
-    """A part could not be sent to its end."""
+    """A part could not be sent completely."""
 
     def __init__(self, error: Exception, rows: Rows, stop: int) -> None:
         super().__init__(str(error))
@@ -253,7 +254,7 @@ class _PartFailedError(BarnabasError):
 
 
 class _Part:
-    """Some rows of a table that follow each other."""
+    """Some consecutive rows of a table."""
 
     __slots__ = ("_progress", "_rows", "_sender", "_snapshot", "_start", "_stop", "_topic")
 
@@ -276,7 +277,7 @@ class _Part:
         self._progress = progress
 
     def send(self) -> int:
-        """Sends them; returns up to where."""
+        """Sends the rows; returns the end of those sent."""
         start, stop = self._start, self._stop
         columns = self._rows.slice(start, stop)
         assigned = self._sender.assign(self._topic, self._rows, start, stop, columns, self._snapshot)
@@ -285,7 +286,7 @@ class _Part:
         counts = np.bincount(assigned)
         used = np.flatnonzero(counts)
         if len(used) > 1:
-            # Of 16 bits if that is enough: numpy sorts these by their digits, which takes no comparison.
+            # 16 bits if possible: numpy sorts those by radix, without comparisons.
             order = np.argsort(assigned.astype(np.int16) if len(counts) < 2**15 else assigned, kind="stable")
             taken = pa.array(order)
             columns = {name: column.take(taken) for name, column in columns.items()}
@@ -322,7 +323,7 @@ class _StickyRows(_Part):
     __slots__ = ("_encoder", "_next")
 
     def send(self) -> int:
-        """Sends them, and returns up to where: a batch that has failed meanwhile ends it."""
+        """Sends the rows; returns the end of those sent. Stops when a batch has failed."""
         topic, sender = self._topic, self._sender
         self._encoder = sender.encoder(self._rows.slice(self._start, self._stop), self._rows.timestamps)
         self._next = self._start
@@ -346,8 +347,8 @@ class _StickyRows(_Part):
         return self._next
 
     def _measure(self, wanted: int) -> tuple[int, int, bool]:
-        """How many of the next rows make a batch of that size, or of the largest, what they take, and whether they are
-        the last of the table."""
+        """Returns how many of the next rows make a batch of that size, or of the largest, their bytes, and whether they
+        are the last of the table."""
         at = self._next - self._start
         count, payload = self._encoder.measure(
             at, min(max(wanted, HEADER_SIZE + 1), self._sender.batch_limit(self._topic))

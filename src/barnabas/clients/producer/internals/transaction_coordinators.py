@@ -1,4 +1,4 @@
-"""The coordinators of a producer's transactions, and which version of the transaction protocol they speak."""
+"""The coordinators of a producer's transactions, and their transaction protocol version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.protocol.api_keys import ApiKey
 log = logging.getLogger(__name__)
 
 _FIRST_WITH_EPOCH_BUMP = 3
-"""The first version of InitProducerId that raises the epoch of a producer (KIP-360)."""
+"""The first version of InitProducerId that bumps a producer's epoch (KIP-360)."""
 
 
 class CoordinatorType(IntEnum):
@@ -23,7 +23,7 @@ class CoordinatorType(IntEnum):
 
 
 class TransactionCoordinators:
-    """Knows the coordinators by kind, and what the cluster supports. Guarded by the transaction manager's lock."""
+    """Holds the coordinators by kind, and the cluster's features. Guarded by the transaction manager's lock."""
 
     __slots__ = ("_api_versions", "_features_epoch", "_nodes", "is_transaction_v2_enabled", "supports_bumping_epoch")
 
@@ -32,7 +32,7 @@ class TransactionCoordinators:
         self._nodes: dict[CoordinatorType, Node] = {}
         self._features_epoch = -1
         self.supports_bumping_epoch = False
-        """Whether the transaction coordinator gives out a new epoch on request."""
+        """Whether the transaction coordinator bumps the epoch on request."""
         self.is_transaction_v2_enabled = False
         """Whether brokers add partitions to a transaction, and each transaction has its own epoch (KIP-890)."""
 
@@ -65,10 +65,10 @@ class TransactionCoordinators:
 
     @property
     def can_handle_abortable_error(self) -> bool:
-        """Whether the producer gets a new epoch after an abort, so that it can go on."""
+        """Whether the producer gets a new epoch after an abort and so can continue."""
         return self.supports_bumping_epoch or self.is_transaction_v2_enabled
 
     @property
     def need_to_trigger_epoch_bump_from_client(self) -> bool:
-        """Whether the producer has to ask for that epoch, because the end of a transaction does not bring it."""
+        """Whether the producer must request that epoch, because the end of a transaction does not return it."""
         return self.supports_bumping_epoch and not self.is_transaction_v2_enabled

@@ -1,4 +1,4 @@
-"""Who the producer is, which sequence numbers its batches have, and how far its transaction has come."""
+"""The producer's identity, sequence numbers and transaction."""
 
 from __future__ import annotations
 
@@ -60,27 +60,26 @@ _READY: Final = State.READY
 class TransactionManager:
     """The state of an idempotent producer, with or without transactions.
 
-    **Idempotence.** The producer gets an id and an epoch from a broker. A batch gets both when it is drained, and the
-    next sequence number of its partition; the sequence advances by the number of its records. The broker takes a batch
-    only if it follows the last one, answers a repetition as if it were new, and refuses one that leaves a gap. So up to
-    five batches can be in flight, and come out in order whatever happens to some of them.
+    **Idempotence.** The producer gets an id and an epoch from a broker. A drained batch gets both, and the next
+    sequence number of its partition; the sequence advances by the number of its records. The broker accepts a batch
+    only if it follows the last one, acknowledges a duplicate as if it were new, and rejects a gap. So up to five
+    batches can be in flight, and are written in order even if some of them fail.
 
-    **Gaps.** A batch that has been sent, and is given up because its time is over, may have been written or not. Until
-    the batches behind it are answered nobody knows which sequence is next: the partition's sequence is *unresolved*,
-    and nothing new is drained for it. If the ones behind it succeed, it was written. If not, the epoch is raised, and
-    counting starts at 0 again.
+    **Gaps.** A batch that was sent and has expired may have been written or not. Until the batches behind it have a
+    response, the next sequence is unknown: the partition's sequence is *unresolved*, and nothing new is drained for it.
+    If the batches behind it succeed, it was written. If not, the epoch is bumped, and sequences start at 0 again.
 
-    **Transactions** are steps that the application asks for, each a request to the transaction coordinator, one at a
-    time and in the order of their priority (`TxnRequestHandler`). An *abortable* error is cured by aborting the
-    transaction; after a *fatal* one the producer is of no more use. With version 2 of the transaction protocol
-    (KIP-890) partitions are added to the transaction by the brokers when data arrives, and each end of a transaction
-    raises the epoch, so that nothing late can slip into the next one.
+    **Transactions** are steps that the application requests, each a request to the transaction coordinator, one at a
+    time and in the order of their priority (`TxnRequestHandler`). After an *abortable* error the transaction must be
+    aborted; after a *fatal* one the producer is unusable. With transaction version 2 (KIP-890) the brokers add
+    partitions to the transaction when data arrives, and each end of a transaction bumps the epoch, so that no late
+    record can enter the next one.
 
     **Prepared transactions** (KIP-939). If another system decides about a transaction, it is *prepared* first: from
     then on it can only be ended, and the broker does not abort it on its own. A producer that starts after a crash can
-    ask for the transaction that was left instead of having it aborted, and finds itself in the same state.
+    request the open transaction instead of having it aborted, and is then in the same state.
 
-    **Collaborators** own the state, and the manager decides what follows from what:
+    **Collaborators** own the state, and the manager decides the next steps:
 
     ================  =================================================================================
     ``machine``       the state and its legal transitions (`TransactionStateMachine`)
@@ -109,7 +108,7 @@ class TransactionManager:
         self.retry_backoff_ms = retry_backoff_ms
         self.clock = clock
         self.lock = threading.RLock()
-        """Guards all that follows. Taken by any thread, also with a queue's lock held; inside it only the locks of
+        """Guards all that follows. Any thread takes it, also with a queue's lock held; inside it only the locks of
         request results are taken. Re-entrant, because a step can lead to another one."""
         self.machine = TransactionStateMachine(transactional_id)
         self.producer_id_and_epoch: ProducerIdAndEpoch = NO_PRODUCER
@@ -120,9 +119,9 @@ class TransactionManager:
         self._operation = PendingOperation()
         self._epoch_bump_required = False
         self._to_rewrite: set[TopicPartition] = set()
-        """Partitions that count from 0 again when the epoch is raised."""
+        """Partitions whose sequences restart at 0 when the epoch is bumped."""
 
-    # -- steps that the application asks for
+    # -- transactional operations
 
     def initialize_transactions(self, *, keep_prepared_txn: bool = False) -> TransactionalRequestResult:
         with self.lock:
@@ -145,7 +144,7 @@ class TransactionManager:
             self.machine.transition_to(State.IN_TRANSACTION)
 
     def prepare_transaction(self) -> PreparedTxnState:
-        """All of it has been written: it waits to be ended, and for nothing else."""
+        """Marks the transaction as prepared, after all of its data was written. It can only be ended now."""
         with self.lock:
             self._ensure_transactional()
             self._operation.raise_if_pending("prepareTransaction")
@@ -175,7 +174,7 @@ class TransactionManager:
                 if self.machine.state is not State.ABORTABLE_ERROR:
                     self.machine.raise_error(self.producer_id_and_epoch)
                 self.machine.transition_to(State.ABORTING_TRANSACTION)
-                # What was not added yet will not be written either.
+                # Partitions that were not added yet will not be written either.
                 self.transaction.new_partitions.clear()
                 return self._begin_completing_transaction(committed=False)
 
@@ -185,8 +184,8 @@ class TransactionManager:
         if self.transaction.new_partitions:
             self.requests.push(self._add_partitions_handler())
         handler = EndTxnHandler(self, committed=committed, v2=self.coordinators.is_transaction_v2_enabled)
-        # The cluster may have moved to version 2 meanwhile. The next transaction then starts with a new epoch, and
-        # that cannot come from this EndTxn, which is of version 1.
+        # The cluster may have moved to version 2 meanwhile. The next transaction then starts with a new epoch, which
+        # this EndTxn of version 1 cannot return.
         if self.coordinators.update_transaction_version():
             self._epoch_bump_required = True
         self.requests.push(handler)
@@ -215,7 +214,7 @@ class TransactionManager:
             return handler.result
 
     def maybe_add_partition(self, partition: TopicPartition) -> None:
-        """A record was appended to this partition: it has to be part of the transaction before it is sent."""
+        """Adds the partition of an appended record to the transaction, which must happen before the record is sent."""
         with self.lock:
             self.machine.raise_error(self.producer_id_and_epoch)
             self._operation.raise_if_pending("send")
@@ -233,7 +232,7 @@ class TransactionManager:
                 self.partitions.get_or_create(partition)
 
     def ensure_in_transaction(self) -> None:
-        """What `maybe_add_partition` would raise, asked before a record is appended."""
+        """Raises what `maybe_add_partition` would, before a record is appended."""
         with self.lock:
             self.machine.raise_error(self.producer_id_and_epoch)
             self._operation.raise_if_pending("send")
@@ -269,13 +268,13 @@ class TransactionManager:
             self._operation.fail(error)
 
     def transition_to_uninitialized(self, error: Exception) -> None:
-        """After a missing right: the application may get it, and start over with the same producer."""
+        """Starts over after an authorization error: the application may get the permission and reuse this producer."""
         with self.lock:
             self.machine.transition_to(State.UNINITIALIZED)
             self._operation.fail(error)
 
     def maybe_transition_to_error_state(self, error: Exception) -> None:
-        """A record has failed for good."""
+        """Enters an error state after a record has failed for good."""
         with self.lock:
             if isinstance(
                 error,
@@ -300,9 +299,9 @@ class TransactionManager:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether a turn of the I/O thread has nothing to do about identity, sequences and steps: it has an identity,
-        is in no transaction, and nobody waits for anything. True in nearly every turn of a producer that is idempotent
-        and no more. Without a lock: what changes after it was asked is seen by the next turn, as with one."""
+        """Whether the I/O thread has no work for identity, sequences and transactions: it has an identity, is in no
+        transaction, and no operation is pending. True in nearly every iteration of a producer that is only idempotent.
+        Needs no lock: the next iteration sees a later change, as it would with one."""
         return (
             self.machine.state is _READY
             and self.requests.in_flight_correlation_id is None
@@ -320,7 +319,7 @@ class TransactionManager:
     def initialized(
         self, identity: ProducerIdAndEpoch, *, is_epoch_bump: bool, kept: PreparedTxnState | None = None
     ) -> None:
-        """A broker has told who this producer is, and which transaction it was left."""
+        """Takes over the identity from a broker, and the transaction that was left open."""
         self.set_producer_id_and_epoch(identity)
         if kept is not None and kept.has_transaction:
             log.info("A transaction was left, which is to be completed: %s", kept)
@@ -340,7 +339,7 @@ class TransactionManager:
             self._to_rewrite.add(partition)
 
     def bump_idempotent_epoch_and_reset_id_if_needed(self) -> None:
-        """What the I/O thread does first: the next epoch if there is a gap, an id if there is none."""
+        """Runs first in each iteration: bumps the epoch if there is a gap, requests an id if there is none."""
         with self.lock:
             if self.is_transactional:
                 return
@@ -353,7 +352,7 @@ class TransactionManager:
     def _bump_idempotent_epoch(self) -> None:
         identity = self.producer_id_and_epoch
         if identity.epoch == MAX_EPOCH:
-            # Out of epochs. A new id has no history anywhere, so that every partition starts over.
+            # Epochs are exhausted. A new id has no history, so every partition starts over.
             log.debug("The epochs of %s are used up", identity)
             self.set_producer_id_and_epoch(NO_PRODUCER)
             self.machine.transition_to(State.UNINITIALIZED)
@@ -365,8 +364,10 @@ class TransactionManager:
         self._epoch_bump_required = False
 
     def prepare_to_send(self, batch: ProducerBatch) -> bool:
-        """Gives a batch its sequence, if it has none. False if it has to wait, for the producer's identity, for its
-        partition to be part of the transaction, or for batches that come before it. With the lock of its queue held."""
+        """Assigns a sequence to a batch that has none. The lock of its queue must be held.
+
+        Returns false if it must wait for the producer's identity, for its partition to be added to the transaction, or
+        for batches before it."""
         with self.lock:
             identity = self.producer_id_and_epoch
             if self.machine.has_fatal_error or identity.producer_id <= NO_PRODUCER_ID:
@@ -376,7 +377,7 @@ class TransactionManager:
             return self.partitions.assign_sequence(batch, identity, self.is_transactional)
 
     def maybe_resolve_sequences(self) -> None:
-        """Looks whether it is known by now which sequence is next."""
+        """Checks whether the next sequences are known by now."""
         if not self.partitions.are_resolved:
             with self.lock:
                 for entry in self.partitions.resolve_sequences():
@@ -404,7 +405,7 @@ class TransactionManager:
         else:
             self.transition_to_fatal_error(TransactionError(message + "It isn't safe to continue."))
 
-    # -- what became of batches
+    # -- outcome of batches
 
     def handle_failed_batch(self, batch: ProducerBatch, error: Exception, adjust_sequence_numbers: bool) -> None:
         with self.lock:
@@ -426,7 +427,7 @@ class TransactionManager:
                         entry.adjust_sequences_due_to_failed_batch(batch.base_sequence, batch.record_count)
 
     def can_retry(self, error: Errors, log_start_offset: int, batch: ProducerBatch) -> bool:
-        """Whether to send a batch again after this error."""
+        """Whether to retry a batch after this error."""
         with self.lock:
             partition = batch.topic_partition
             entry = self.partitions.get_or_create(partition)
@@ -434,7 +435,7 @@ class TransactionManager:
                 if log_start_offset == -1 or batch.sequence_has_been_reset:
                     return True  # the first: the broker cannot tell whether data was lost
                 if entry.last_acked_offset < log_start_offset:
-                    # All that was written has been deleted since, and the producer was forgotten with it.
+                    # All its records have been deleted since, and the producer state with them.
                     if self.is_transactional:
                         entry.start_sequences_at_beginning(self.producer_id_and_epoch)
                     else:
@@ -448,7 +449,7 @@ class TransactionManager:
                 if unresolved is None and (
                     batch.sequence_has_been_reset or not entry.is_next_sequence(batch.base_sequence)
                 ):
-                    return True  # one before it has failed, and will be sent again first
+                    return True  # an earlier batch has failed, and is retried first
                 if not self.is_transactional:
                     if unresolved is None or unresolved == batch.base_sequence:
                         self._ask_or_raise_epoch(batch)
@@ -456,8 +457,9 @@ class TransactionManager:
             return error.retriable
 
     def _ask_or_raise_epoch(self, batch: ProducerBatch) -> None:
-        """A batch was refused as out of order when its turn had come. Either there is a gap before it, or it is in the
-        log and the broker has forgotten it."""
+        """Handles a batch that was rejected as out of order in its turn.
+
+        Either there is a gap before it, or it is in the log and the broker has forgotten it."""
         question = self.partitions.sequence_questions.get(batch.topic_partition)
         if question is not None and question.batch is batch and not question.is_over:
             question.stage = Stage.ASK
@@ -490,12 +492,12 @@ class TransactionManager:
         return TxnOffsetCommitHandler(self, result, group, v2=self.coordinators.is_transaction_v2_enabled)
 
     def next_request(self, *, has_incomplete_batches: bool, now: int) -> TxnRequestHandler | int:
-        """The request to be sent next; or for how long there is none to be sent."""
+        """Returns the next request to send, or how long there is none."""
         with self.lock:
             if self.transaction.new_partitions:
                 self.requests.push(self._add_partitions_handler())
             while (handler := self.requests.first()) is not None:
-                # A transaction ends when all of its data is written.
+                # A transaction ends only after all of its data is written.
                 if handler.is_end_txn and has_incomplete_batches:
                     break
                 if handler.not_before_ms > now and not self.machine.has_fatal_error:
@@ -504,7 +506,7 @@ class TransactionManager:
                 if self._terminated_with_error(handler):
                     continue
                 if handler.is_end_txn and not self.transaction.started:
-                    # Nothing was ever added to it, so that the coordinator does not know of it.
+                    # Nothing was added to it, so the coordinator does not know it.
                     self.reset_transaction_state()
                     handler.result.done()
                     continue
@@ -520,18 +522,18 @@ class TransactionManager:
         return True
 
     def reset_transaction_state(self) -> None:
-        """The transaction is over."""
+        """Clears the state after the end of a transaction."""
         self.machine.transition_to(State.INITIALIZING if self._epoch_bump_required else State.READY)
         self._epoch_bump_required = False
         self.transaction.reset()
 
     def lookup_coordinator(self, kind: CoordinatorType, key: str) -> None:
-        """Forgets a coordinator, and asks who it is."""
+        """Forgets a coordinator and looks it up again."""
         with self.lock:
             self.coordinators.forget(kind)
             self.requests.push(FindCoordinatorHandler(self, kind, key))
 
-    # -- the end
+    # -- errors and close
 
     def authentication_failed(self, error: Exception) -> None:
         with self.lock:
@@ -545,7 +547,7 @@ class TransactionManager:
             self.requests.clear()
 
     def close(self) -> None:
-        """The producer is closed by force: whoever waits is told."""
+        """Fails all waiting callers when the producer is closed by force."""
         with self.lock:
             error = BarnabasError("The producer closed forcefully")
             for handler in self.requests:

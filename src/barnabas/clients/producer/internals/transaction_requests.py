@@ -1,4 +1,4 @@
-"""The requests of the transaction manager: how each is made, and what its answer leads to."""
+"""The transaction manager's requests, and the handling of their responses."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ADD_PARTITIONS_RETRY_BACKOFF_MS: Final = 20
-"""While the markers of the last transaction are still being written: that is a matter of moments."""
+"""Used while the markers of the last transaction are being written, which takes only moments."""
 LAST_BEFORE_BATCHES: Final = 3
-"""Of AddPartitionsToTxn: later versions are for brokers."""
+"""The last AddPartitionsToTxn version for clients: later ones are for brokers."""
 INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT: Final = 6
-"""The one that has KIP-939, unstable as yet."""
+"""The InitProducerId version with KIP-939, still unstable."""
 LAST_END_TXN_BEFORE_V2: Final = 4
 LAST_TXN_OFFSET_COMMIT_BEFORE_V2: Final = 4
 LAST_TXN_OFFSET_COMMIT_BY_NAME: Final = 5
@@ -60,8 +60,8 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 class Priority(IntEnum):
-    """What goes first, if several requests wait: nothing works without a coordinator, then an identity, and so on. A
-    new epoch comes after the end of the transaction that needs it."""
+    """The order of waiting requests: the coordinator first, then the identity, and so on. A new epoch comes after the
+    end of the transaction that needs it."""
 
     FIND_COORDINATOR = 0
     INIT_PRODUCER_ID = 1
@@ -71,10 +71,10 @@ class Priority(IntEnum):
 
 
 class TxnRequestHandler:
-    """One request, sent until it is answered for good. The answer is handled with the manager's lock held."""
+    """One request, retried until its final response, which is handled with the manager's lock held."""
 
     coordinator_type: CoordinatorType | None = CoordinatorType.TRANSACTION
-    """Whom it goes to; None: any node."""
+    """The kind of its receiver; None: any node."""
     priority: Priority
     is_end_txn: ClassVar[bool] = False
 
@@ -85,7 +85,7 @@ class TxnRequestHandler:
         self.operation = operation
         self.result = TransactionalRequestResult(operation, manager.clock) if result is None else result
         self.not_before_ms = 0
-        """When to send it, if it failed before."""
+        """When to send it, after a failure."""
 
     @property
     def coordinator_key(self) -> str:
@@ -96,7 +96,7 @@ class TxnRequestHandler:
     def retry_backoff_ms(self) -> int:
         return self.manager.retry_backoff_ms
 
-    # -- what a network client wants to know of a request
+    # -- interface for the network client
 
     @property
     def api_key(self) -> ApiKey:
@@ -112,7 +112,7 @@ class TxnRequestHandler:
     def handle_response(self, response: Response) -> None:
         raise NotImplementedError
 
-    # -- the end of it
+    # -- outcome
 
     def fatal_error(self, error: Exception) -> None:
         if not self.result.is_completed:
@@ -125,7 +125,7 @@ class TxnRequestHandler:
         self.manager.transition_to_abortable_error(error)
 
     def abortable_error_if_possible(self, error: Exception) -> None:
-        """Cured by aborting, if the coordinator can give this producer a new epoch."""
+        """Makes the error abortable if the coordinator can give this producer a new epoch, else fatal."""
         manager = self.manager
         if manager.coordinators.can_handle_abortable_error:
             if manager.coordinators.need_to_trigger_epoch_bump_from_client:
@@ -158,7 +158,7 @@ class TxnRequestHandler:
                 self.handle_response(response.body)
 
     def _handle_common(self, error: Errors) -> bool:
-        """What means the same in every answer of a coordinator; false if it is something else."""
+        """Handles errors that are common to all coordinator responses; returns false for others."""
         exception = error.to_exception()
         assert exception is not None
         if error in {Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR}:
@@ -168,7 +168,7 @@ class TxnRequestHandler:
         elif error.retriable:
             self.reenqueue()
         elif error in {Errors.INVALID_PRODUCER_EPOCH, Errors.PRODUCER_FENCED}:
-            # Which of the two it is depends on the version of the request; it means that another one has taken over.
+            # The code depends on the request version; both mean that another producer has taken over.
             self.fatal_error(ProducerFencedError())
         elif error in {
             Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -192,7 +192,7 @@ class TxnRequestHandler:
 
 
 class InitProducerIdHandler(TxnRequestHandler):
-    """Asks who this producer is; with its present identity, for the next epoch."""
+    """Requests the producer's identity or, with the present one, the next epoch."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class InitProducerIdHandler(TxnRequestHandler):
         self._is_epoch_bump = is_epoch_bump
         self._keep_prepared_txn = keep_prepared_txn
         self.priority = Priority.EPOCH_BUMP if is_epoch_bump else Priority.INIT_PRODUCER_ID
-        # Without transactions, any broker can give out an id.
+        # Without transactions, any broker can assign an id.
         self.coordinator_type = CoordinatorType.TRANSACTION if manager.is_transactional else None
 
     @property
@@ -216,14 +216,15 @@ class InitProducerIdHandler(TxnRequestHandler):
 
     @property
     def allowed_versions(self) -> VersionRange:
-        """With two-phase commit only the one that has it, as an older broker would abort what it ought to keep."""
+        """Allows only the version with two-phase commit if that is on: an older broker would abort a prepared
+        transaction."""
         if self._keep_prepared_txn or self.manager.enable_two_phase_commit:
             return VersionRange(INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT, INIT_PRODUCER_ID_WITH_TWO_PHASE_COMMIT)
         return self.api_key.stable_versions
 
     def build(self, version: int) -> Request:
         manager = self.manager
-        # The identity may have changed since this was enqueued: an EndTxn before it can have raised the epoch.
+        # The identity may have changed since this was enqueued: an earlier EndTxn can have bumped the epoch.
         identity = manager.producer_id_and_epoch if self._is_epoch_bump else self._identity
         request = InitProducerIdRequest(
             transactional_id=manager.transactional_id,
@@ -249,7 +250,7 @@ class InitProducerIdHandler(TxnRequestHandler):
         elif self.coordinator_type is None and error in {Errors.NOT_COORDINATOR, Errors.COORDINATOR_NOT_AVAILABLE}:
             self.reenqueue()
         elif error in {Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Errors.CLUSTER_AUTHORIZATION_FAILED}:
-            # The right may be granted, so that the application can try again with this producer.
+            # The permission may be granted, so that the application can retry with this producer.
             exception = error.to_exception()
             assert exception is not None
             self.abortable_error(exception)
@@ -258,7 +259,7 @@ class InitProducerIdHandler(TxnRequestHandler):
 
 
 class AddPartitionsToTxnHandler(TxnRequestHandler):
-    """Tells the coordinator which partitions are going to be written to; before version 2 of transactions."""
+    """Adds partitions to the transaction; before transaction version 2."""
 
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
 
@@ -334,7 +335,7 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
 
 
 class FindCoordinatorHandler(TxnRequestHandler):
-    """Asks any node who coordinates a transactional id or a group."""
+    """Looks up the coordinator of a transactional id or a group, on any node."""
 
     priority = Priority.FIND_COORDINATOR
     coordinator_type = None
@@ -385,7 +386,7 @@ class FindCoordinatorHandler(TxnRequestHandler):
 
 
 class EndTxnHandler(TxnRequestHandler):
-    """Ends the transaction, one way or the other."""
+    """Commits or aborts the transaction."""
 
     priority = Priority.END_TXN
     is_end_txn = True
@@ -420,7 +421,7 @@ class EndTxnHandler(TxnRequestHandler):
         error = Errors.for_code(response.error_code)
         if error is Errors.NONE:
             if response.producer_id != -1:
-                # Version 2: each transaction has an epoch of its own, and counting starts over.
+                # Version 2: each transaction has its own epoch, and sequences start over.
                 manager.set_producer_id_and_epoch(ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
                 manager.partitions.reset()
             manager.reset_transaction_state()
@@ -434,7 +435,7 @@ class EndTxnHandler(TxnRequestHandler):
 
 
 class AddOffsetsToTxnHandler(TxnRequestHandler):
-    """Tells the coordinator that offsets of a group are part of the transaction; the offsets themselves follow."""
+    """Adds a group's offsets to the transaction; the offsets themselves follow."""
 
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
 
@@ -476,7 +477,7 @@ class AddOffsetsToTxnHandler(TxnRequestHandler):
 
 
 class TxnOffsetCommitHandler(TxnRequestHandler):
-    """Sends the offsets, to the coordinator of the *group*."""
+    """Commits the offsets, to the coordinator of the *group*."""
 
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
     coordinator_type = CoordinatorType.GROUP

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class State(Enum):
-    """How far a producer has come with its identity and its transaction."""
+    """The states of a producer's identity and transaction."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -41,7 +41,7 @@ SOURCES: dict[State, frozenset[State]] = {
 }
 """The states from which each state can be reached."""
 
-# Read in every turn of the I/O thread: looking up a member of an enumeration takes longer than the comparison.
+# Read in every iteration of the I/O thread: looking up an enum member takes longer than the comparison.
 _COMMITTING: Final = State.COMMITTING_TRANSACTION
 _ABORTING: Final = State.ABORTING_TRANSACTION
 _ABORTABLE_ERROR: Final = State.ABORTABLE_ERROR
@@ -51,7 +51,7 @@ _FATAL_ERROR: Final = State.FATAL_ERROR
 class TransactionStateMachine:
     """The state of a producer's transaction, the error that led to it, and the legal transitions.
 
-    Transitions are guarded by the transaction manager's lock. Reading needs none: each question looks at one field.
+    The transaction manager's lock guards transitions. Reading needs none: each property reads one field.
     """
 
     __slots__ = ("_transactional_id", "failed", "last_error", "state")
@@ -64,7 +64,7 @@ class TransactionStateMachine:
         """Whether it is in an error state. `KafkaProducer.send` reads it for every record."""
 
     def transition_to(self, target: State, error: Exception | None = None) -> None:
-        """Goes to another state; raises `IllegalStateError` if it cannot be reached from here."""
+        """Moves to another state; raises `IllegalStateError` if the transition is illegal."""
         if self.state not in SOURCES[target]:
             who = "" if self._transactional_id is None else f"TransactionalId {self._transactional_id}: "
             raise IllegalStateError(
@@ -76,7 +76,7 @@ class TransactionStateMachine:
         self.failed = target is _ABORTABLE_ERROR or target is _FATAL_ERROR
 
     def raise_error(self, identity: ProducerIdAndEpoch) -> None:
-        """Raises the error that the producer has run into, if it is in an error state."""
+        """Raises the producer's error, if it is in an error state."""
         if not self.failed:
             return
         error = self.last_error
@@ -109,8 +109,8 @@ class TransactionStateMachine:
 
     @property
     def has_ongoing_transaction(self) -> bool:
-        """Whether a transaction has to be ended before the producer is closed. A prepared one has not: whoever prepared
-        it decides."""
+        """Whether a transaction must be ended before the producer is closed. The application decides about a prepared
+        one."""
         return self.state is State.IN_TRANSACTION or self.is_completing or self.has_abortable_error
 
     def __repr__(self) -> str:

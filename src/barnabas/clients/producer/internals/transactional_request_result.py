@@ -1,4 +1,4 @@
-"""The outcome of a step of a transaction, for the thread that asked for it."""
+"""The result of a transactional step, for the thread that waits for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from barnabas.common.errors import KafkaTimeoutError
 
 
 class TransactionalRequestResult:
-    """Open, then done or failed. The thread that waits may give up and come back: the step goes on, and the same result
-    is handed to it again."""
+    """Open, then done or failed. After a timeout the step goes on, and a repeated call gets the same result."""
 
     __slots__ = ("_changed", "_clock", "error", "is_acked", "is_completed", "operation")
 
@@ -19,10 +18,10 @@ class TransactionalRequestResult:
         self.error: Exception | None = None
         self.is_completed = False
         self.is_acked = False
-        """Whether the thread that waits has taken notice."""
+        """Whether the waiting thread has seen the result."""
         self._clock = clock
         self._changed = threading.Condition()
-        """Guards the fields above. Nothing is locked inside it."""
+        """Guards the fields above. No other lock is taken inside it."""
 
     def done(self) -> None:
         with self._changed:
@@ -40,7 +39,7 @@ class TransactionalRequestResult:
         return self.is_completed and self.error is None
 
     def wait(self, timeout_ms: float) -> None:
-        """Blocks until the step is over; raises what went wrong, or `KafkaTimeoutError` after so long."""
+        """Blocks until the step has ended; raises its error, or `KafkaTimeoutError` on timeout."""
         with self._changed:
             deadline = self._clock.hi_res_milliseconds() + timeout_ms
             while not self.is_completed:

@@ -1,4 +1,4 @@
-"""Sequence numbers: what an idempotent producer keeps for each partition."""
+"""Sequence numbers of an idempotent producer, by partition."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ BATCHES_REMEMBERED: Final = 5
 
 
 class TxnPartitionEntry:
-    """One partition: which sequence is next, which was confirmed last, and which batches are in flight.
+    """One partition: its next sequence, its last acknowledged sequence, and its batches in flight.
 
-    In flight are all batches that have got a sequence and are not completed: on the wire, or back in the queue after a
-    failed attempt. There are five at most, and they are kept in the order of their sequences.
+    In flight are all batches that have a sequence and are not completed: on the wire, or back in the queue after a
+    failed attempt. There are at most five, in sequence order.
     """
 
     __slots__ = (
@@ -51,8 +51,8 @@ class TxnPartitionEntry:
         self.next_ordinal = 0
 
     def add_in_flight_batch(self, batch: ProducerBatch) -> None:
-        # Nearly always the last one; a batch that came out of a split goes where the whole one was. Sequences start
-        # over at 0 after 2^31, so that what counts is the distance, not the number.
+        # Nearly always the last one; a part of a split batch takes the place of the whole one. Sequences wrap to 0
+        # after 2^31, so distances are compared.
         in_flight = self.in_flight
         position = len(in_flight)
         while position and _follows(in_flight[position - 1], batch):
@@ -60,7 +60,7 @@ class TxnPartitionEntry:
         in_flight.insert(position, batch)
 
     def take_in(self, batch: ProducerBatch) -> None:
-        """A batch has got its sequence, which was the next one, for the first time."""
+        """Adds a batch that was just assigned the next sequence."""
         self.next_sequence = (batch.base_sequence + batch.builder.record_count) & MAX_SEQUENCE
         ordinal = batch.ordinal = self.next_ordinal
         self.next_ordinal = ordinal + 1
@@ -73,21 +73,21 @@ class TxnPartitionEntry:
     def is_window_full(self) -> bool:
         """Whether a broker might forget the oldest batch in flight if one more was sent.
 
-        The limit of requests in flight is for a connection. When a leader moves, batches go out on another one while
-        the answer to an earlier batch is still missing on the first; after five of them, a repetition of the earlier
-        one would not be recognised any more.
+        The limit of requests in flight is per connection. When a leader moves, batches go out on another connection
+        while the response to an earlier batch is still missing on the first; after five of them, the broker would not
+        recognise a duplicate of the earlier one.
         """
         return bool(self.in_flight) and self.next_ordinal - self.in_flight[0].ordinal >= BATCHES_REMEMBERED
 
     def remove_in_flight_batch(self, batch: ProducerBatch) -> None:
         in_flight = self.in_flight
-        if in_flight and in_flight[0] is batch:  # answers come in order
+        if in_flight and in_flight[0] is batch:  # responses come in order
             del in_flight[0]
         elif batch in in_flight:
             in_flight.remove(batch)
 
     def start_sequences_at_beginning(self, identity: ProducerIdAndEpoch) -> None:
-        """With a new identity counting starts at 0, also for the batches in flight, which will be sent again."""
+        """Restarts sequences at 0 with a new identity, also for the batches in flight, which will be sent again."""
         sequence = 0
         for batch in self.in_flight:
             batch.reset_producer_state(identity, sequence)
@@ -103,17 +103,17 @@ class TxnPartitionEntry:
         return self.last_acked_sequence
 
     def is_next_sequence(self, sequence: int) -> bool:
-        """Whether a batch that starts with this sequence follows what was confirmed last."""
+        """Whether a batch that starts with this sequence follows the last acknowledged one."""
         last = self.last_acked_sequence
         return sequence == (0 if last == NO_LAST_ACKED_SEQUENCE_NUMBER else increment_sequence(last, 1))
 
     def has_been_passed(self, sequence: int) -> bool:
-        """Whether this sequence, or one after it, was confirmed."""
+        """Whether this sequence or a later one was acknowledged."""
         last = self.last_acked_sequence
         return last != NO_LAST_ACKED_SEQUENCE_NUMBER and decrement_sequence(last, sequence) < 1 << 30
 
     def adjust_sequences_due_to_failed_batch(self, base_sequence: int, record_count: int) -> None:
-        """A batch will never be written: those after it move up, or there would be a gap."""
+        """Closes the gap of a batch that will never be written: lowers the sequences of those after it."""
         self.next_sequence = self._moved_up(self.next_sequence, record_count)
         for batch in self.in_flight:
             if decrement_sequence(batch.base_sequence, base_sequence) < 1 << 30:
@@ -137,20 +137,20 @@ def _follows(batch: ProducerBatch, other: ProducerBatch) -> bool:
 class TxnPartitionMap:
     """The sequences and in-flight batches of all partitions.
 
-    A partition's sequence is *unresolved* after a batch that was sent has been given up: nobody knows whether it was
-    written, and so which sequence is next. It is *questioned* while its leader is asked (`SequenceResolver`).
+    A partition's sequence is *unresolved* after a sent batch has expired: it is unknown whether the batch was written,
+    and so which sequence is next. It is *questioned* while its leader is asked (`SequenceResolver`).
     """
 
     __slots__ = ("_entries", "_lock", "_unresolved", "sequence_questions")
 
     def __init__(self, lock: RLock | None = None) -> None:
         self._lock = threading.RLock() if lock is None else lock
-        """The transaction manager's, which guards all of this."""
+        """The transaction manager's lock, which guards all of this."""
         self._entries: dict[TopicPartition, TxnPartitionEntry] = {}
         self._unresolved: dict[TopicPartition, int] = {}
         """By partition, the sequence that is next if all batches were written."""
         self.sequence_questions: dict[TopicPartition, SequenceQuestion] = {}
-        """Partitions whose leader is asked. Belongs to the I/O thread, which needs no lock for it."""
+        """Open questions to leaders. Owned by the I/O thread, which needs no lock for it."""
 
     # -- entries
 
@@ -169,21 +169,21 @@ class TxnPartitionMap:
         self._unresolved.pop(partition, None)
 
     def reset(self) -> None:
-        """Forgets all partitions, after the producer has got another epoch."""
+        """Forgets all partitions, after an epoch change."""
         self._entries.clear()
         self._unresolved.clear()
 
     def start_over(self, partition: TopicPartition, identity: ProducerIdAndEpoch) -> None:
-        """Counts from 0 again, with a new identity."""
+        """Restarts sequences at 0 with a new identity."""
         self.get_or_create(partition).start_sequences_at_beginning(identity)
         self._unresolved.pop(partition, None)
 
     # -- batches in flight
 
     def assign_sequence(self, batch: ProducerBatch, identity: ProducerIdAndEpoch, is_transactional: bool) -> bool:
-        """Gives a batch its sequence, if it has none. False if it has to wait for batches that come before it.
+        """Assigns a sequence to a batch that has none; false if it must wait for batches before it.
 
-        With the lock of its queue held. A batch that has a sequence is closed for appends.
+        The lock of its queue must be held. A batch that has a sequence is closed for appends.
         """
         partition = batch.topic_partition
         with self._lock:
@@ -194,7 +194,7 @@ class TxnPartitionMap:
             entry = self.get_or_create(partition)
             in_flight = entry.in_flight
             if batch.base_sequence != NO_SEQUENCE:
-                # One that is sent again waits until it is the first of those in flight: so recovery goes one by one.
+                # A retried batch waits until it is the first in flight: so recovery goes one by one.
                 return not in_flight or batch.base_sequence == in_flight[0].base_sequence
             if partition in self._unresolved:
                 return False
@@ -202,13 +202,13 @@ class TxnPartitionMap:
                 # A batch of the new epoch starts at 0 and must not overtake those that still have the old one.
                 if entry.producer_id_and_epoch != identity or entry.is_window_full:
                     return False
-                # A broker that knows nothing of a producer takes any sequence for its first. If the first batch is
-                # refused, because the leader of a new partition is not ready, and the second is taken, the first can
-                # never be written again. So the others follow when the first has been.
+                # A broker without state of a producer accepts any sequence as its first. If the first batch is
+                # rejected, because the leader of a new partition is not ready, and the second is accepted, the first
+                # can never be written. So the others wait until the first is acknowledged.
                 if entry.last_acked_sequence == NO_LAST_ACKED_SEQUENCE_NUMBER:
                     return False
             elif entry.producer_id_and_epoch != identity:
-                # A partition goes over to a new identity as soon as nothing with the old one is in flight.
+                # A partition switches to a new identity as soon as nothing with the old one is in flight.
                 entry.start_sequences_at_beginning(identity)
             batch.builder.close_for_appends()
             batch.set_producer_state(identity, entry.next_sequence, is_transactional)
@@ -228,7 +228,7 @@ class TxnPartitionMap:
                 entry.remove_in_flight_batch(batch)
 
     def window(self, partition: TopicPartition) -> tuple[list[ProducerBatch], int]:
-        """Returns the batches in flight in the order of their sequences, and the sequence that is next after them."""
+        """Returns the batches in flight in sequence order, and the next sequence after them."""
         with self._lock:
             entry = self.get_or_create(partition)
             return list(entry.in_flight), entry.next_sequence
@@ -243,7 +243,7 @@ class TxnPartitionMap:
             return NO_LAST_ACKED_SEQUENCE_NUMBER if entry is None else entry.last_acked_sequence
 
     def handle_completed_batch(self, batch: ProducerBatch, base_offset: int) -> None:
-        """A broker has written the batch."""
+        """Records that a broker has written the batch."""
         with self._lock:
             entry = self.get(batch.topic_partition)
             if entry is None:
@@ -271,7 +271,7 @@ class TxnPartitionMap:
 
     @property
     def are_resolved(self) -> bool:
-        """Whether it is known of all partitions which sequence is next."""
+        """Whether the next sequences of all partitions are known."""
         return not self._unresolved and not self.sequence_questions
 
     def unresolved_sequence(self, partition: TopicPartition) -> int | None:
@@ -280,7 +280,7 @@ class TxnPartitionMap:
             return self._unresolved.get(partition)
 
     def mark_sequence_unresolved(self, batch: ProducerBatch) -> None:
-        """A batch that was sent is given up, and may have been written."""
+        """Marks the sequence unresolved: a sent batch has failed, and may have been written."""
         with self._lock:
             following = increment_sequence(batch.last_sequence, 1)
             partition = batch.topic_partition

@@ -1,4 +1,4 @@
-"""The requests of a transaction manager that wait to be sent."""
+"""The transaction manager's queue of requests."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class TxnRequestQueue:
-    """Requests in the order of their priority, and then of their arrival. One at a time is in flight."""
+    """Requests by priority, then by arrival. One at a time is in flight."""
 
     __slots__ = ("_clock", "_lock", "_order", "_waiting", "in_flight_correlation_id")
 
     def __init__(self, lock: RLock, clock: Clock) -> None:
         self._lock = lock
-        """The transaction manager's, which guards the queue."""
+        """The transaction manager's lock, which guards the queue."""
         self._clock = clock
         self._waiting: list[tuple[int, int, TxnRequestHandler]] = []
         self._order = itertools.count()
         self.in_flight_correlation_id: int | None = None
-        """Of the request that was sent and has no response yet."""
+        """The correlation id of the request in flight."""
 
     def push(self, handler: TxnRequestHandler) -> None:
         with self._lock:
