@@ -20,7 +20,7 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from barnabas._kernels import columns as _columns_kernel
 from barnabas._kernels import is_compiled
 from barnabas._kernels.pure import columns as _columns_pure
-from barnabas.records.columns import (
+from barnabas.records.columns.arrow import (
     HEADERS_TYPE,
     decode_batch,
     decode_batches,

@@ -38,10 +38,10 @@ from typing import Any, ClassVar, Self
 from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.config import SocketServerConfig
-from barnabas.network.connection_limits import ConnectionLimits
-from barnabas.network.endpoint import Endpoint
-from barnabas.network.socket_server import SocketServer
+from barnabas.network.server.config import SocketServerConfig
+from barnabas.network.server.connection_limits import ConnectionLimits
+from barnabas.network.server.endpoint import Endpoint
+from barnabas.network.server.socket_server import SocketServer
 from barnabas.protocol.api_keys import ApiKey, Scope
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from barnabas._kernels import checksum
 from barnabas.common.clock import SYSTEM_CLOCK
-from barnabas.log.log_segment import LogSegment
+from barnabas.log.segment.log_segment import LogSegment
 from barnabas.records.batch import RecordBatch
 from barnabas.records.builder import RecordBatchBuilder
 from benchmarks.measure import Row, compare, rates

@@ -36,9 +36,9 @@ from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.placement import Placement, anywhere
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.config import SocketServerConfig
-from barnabas.network.endpoint import Endpoint
-from barnabas.network.socket_server import SocketServer
+from barnabas.network.server.config import SocketServerConfig
+from barnabas.network.server.endpoint import Endpoint
+from barnabas.network.server.socket_server import SocketServer
 from barnabas.protocol.api_keys import ApiKey, Scope
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -31,10 +31,10 @@ from barnabas.metadata.image import EMPTY_IMAGE
 from barnabas.metadata.provenance import MetadataProvenance
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.endpoint import Endpoint, SecurityProtocol
-from barnabas.network.memory_pool import UNBOUNDED
-from barnabas.network.plane import ConnectionContext
-from barnabas.network.response import AnyResponse
+from barnabas.network.reactor.memory_pool import UNBOUNDED
+from barnabas.network.server.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.server.plane import ConnectionContext
+from barnabas.network.server.response import AnyResponse
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.headers import parse_request_header
 from barnabas.protocol.internal.metadata import PartitionRecord, TopicRecord
@@ -44,7 +44,7 @@ from barnabas.quota.config import QuotaConfig
 from barnabas.quota.quota_entity import DEFAULT, QuotaEntity
 from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.records.builder import RecordBatchBuilder
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.request import Request

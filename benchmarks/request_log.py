@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas.broker.node_telemetry import NodeTelemetry
+from barnabas.broker.node.node_telemetry import NodeTelemetry
 from barnabas.common.scheduler import Scheduler
 from barnabas.embedded import EmbeddedBroker
 from barnabas.protocol.framing import encode_request

@@ -34,7 +34,7 @@ from barnabas.clients.common.blocking_client import BlockingClient
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.records.columns import encode_batches
+from barnabas.records.columns.arrow import encode_batches
 from benchmarks.broker_process import BrokerProcess
 from benchmarks.measure import Row, compare, print_rows, rates
 

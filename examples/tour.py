@@ -112,7 +112,7 @@ def columns() -> None:
     try:
         import pyarrow as pa  # an extra
 
-        from barnabas.records.columns import decode_batches, encode_batch
+        from barnabas.records.columns.arrow import decode_batches, encode_batch
     except ImportError:
         return
     title("Arrow: columns in, columns out, no Python object per record")

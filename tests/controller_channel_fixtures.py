@@ -8,9 +8,14 @@ from typing import Any
 
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import AuthenticationError, UnsupportedVersionError
-from barnabas.network.client_request import ClientRequest, ClientResponse, RequestBuilder, RequestCompletionHandler
-from barnabas.network.node import Node
-from barnabas.network.node_api_versions import NodeApiVersions
+from barnabas.network.client.client_request import (
+    ClientRequest,
+    ClientResponse,
+    RequestBuilder,
+    RequestCompletionHandler,
+)
+from barnabas.network.client.node import Node
+from barnabas.network.client.node_api_versions import NodeApiVersions
 from barnabas.protocol.message import Request, Response
 from barnabas.server.controller_channel import ControllerRequestCompletionHandler
 

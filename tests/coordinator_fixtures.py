@@ -18,8 +18,8 @@ from barnabas.coordinator.runtime.coordinator_shard import CoordinatorShard, Coo
 from barnabas.coordinator.runtime.event_accumulator import EventAccumulator
 from barnabas.coordinator.runtime.event_processor import CoordinatorEvent, run_event
 from barnabas.coordinator.runtime.partition_writer import HighWatermarkCallback
-from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
-from barnabas.log.verification_state import SENTINEL, VerificationGuard
+from barnabas.log.producers.producer_append_info import TRANSACTION_VERSION_UNKNOWN
+from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import RecordBatch
 from barnabas.records.control import parse_control_type
 from barnabas.records.reader import read_records

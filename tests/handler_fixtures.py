@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from barnabas.common.clock import MockClock
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.response import CLOSE_CONNECTION, NO_OP, SEND, NetworkResponse, SendResponse
+from barnabas.network.server.response import CLOSE_CONNECTION, NO_OP, SEND, NetworkResponse, SendResponse
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.message import Request as RequestMessage
 from barnabas.protocol.message import Response

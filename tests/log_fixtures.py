@@ -11,14 +11,14 @@ from typing import Any
 from barnabas.common.clock import MockClock
 from barnabas.common.scheduler import MockScheduler
 from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.config.log_config import LogConfig
+from barnabas.log.dirs.log_dir_failure import LogDirFailureChannel
 from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.log_append_info import LogAppendInfo
-from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
-from barnabas.log.log_dir_failure import LogDirFailureChannel
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
 from barnabas.records.batch import CompressionType, RecordBatch, iter_batches
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch

@@ -29,16 +29,16 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock, MockClock
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.histogram import Histogram
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.channel import KafkaChannel
-from barnabas.network.channel_factory import ChannelFactory, plaintext
-from barnabas.network.config import SocketServerConfig
-from barnabas.network.connection_quotas import ConnectionQuotas
-from barnabas.network.endpoint import Endpoint, SecurityProtocol
-from barnabas.network.memory_pool import UNBOUNDED, MemoryPool
-from barnabas.network.plane import ConnectionContext
-from barnabas.network.processor import Processor
-from barnabas.network.response import AnyResponse
-from barnabas.network.socket_server import SocketServer
+from barnabas.network.reactor.channel import KafkaChannel
+from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
+from barnabas.network.reactor.memory_pool import UNBOUNDED, MemoryPool
+from barnabas.network.server.config import SocketServerConfig
+from barnabas.network.server.connection_quotas import ConnectionQuotas
+from barnabas.network.server.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.server.plane import ConnectionContext
+from barnabas.network.server.processor import Processor
+from barnabas.network.server.response import AnyResponse
+from barnabas.network.server.socket_server import SocketServer
 from barnabas.protocol.api_keys import ApiKey, Scope
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.headers import parse_request_header

@@ -13,23 +13,23 @@ from barnabas.common.errors import ApiError
 from barnabas.common.identifiers import Uuid
 from barnabas.common.scheduler import MockScheduler
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.log.file_handle import Buffer
-from barnabas.log.log_manager import LogManager
-from barnabas.log.log_manager_config import LogManagerConfig
-from barnabas.log.meta_properties import MetaProperties
+from barnabas.log.dirs.meta_properties import MetaProperties
+from barnabas.log.manager.log_manager import LogManager
+from barnabas.log.manager.log_manager_config import LogManagerConfig
+from barnabas.log.segment.file_handle import Buffer
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.image import EMPTY_IMAGE
 from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.protocol.internal.framing import MetadataRecord
 from barnabas.protocol.internal.metadata import PartitionChangeRecord, RemoveTopicRecord
 from barnabas.protocol.messages.fetch import FetchPartition
-from barnabas.replica.alter_partition import IsrMember, LeaderAndIsr
 from barnabas.replica.config import ReplicaManagerConfig
-from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.partition import Partition
-from barnabas.replica.replica_fetchers import NoReplicaFetchers
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
+from barnabas.replica.follower.replica_fetchers import NoReplicaFetchers
+from barnabas.replica.follower.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
+from barnabas.replica.partition.alter_partition import IsrMember, LeaderAndIsr
+from barnabas.replica.partition.partition import Partition
 from barnabas.replica.replica_manager import ReplicaManager, ReplicaPlugins
-from barnabas.replica.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
 from barnabas.replica.results import (
     CONSUMER_REPLICA_ID,
     ClientMetadata,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.clock import MockClock
-from barnabas.log.log_segment import LogSegment
+from barnabas.log.segment.log_segment import LogSegment
 from barnabas.records.batch import CompressionType, RecordBatch
 from barnabas.records.builder import RecordBatchBuilder
 

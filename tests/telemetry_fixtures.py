@@ -8,7 +8,7 @@ from barnabas.common.client_pattern import ClientPattern
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.metadata.cache import MetadataCache
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import ProduceResult
 from barnabas.telemetry.exporter import ClientTelemetryContext, ClientTelemetryPayload
 from barnabas.telemetry.subscription_info import SubscriptionInfo

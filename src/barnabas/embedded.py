@@ -24,9 +24,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.broker.kafka_raft_server import KafkaRaftServer
-from barnabas.broker.storage_formatter import format_if_empty
-from barnabas.log.scratch_directories import declare_scratch, forget_scratch
+from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
+from barnabas.broker.node.storage_formatter import format_if_empty
+from barnabas.log.dirs.scratch_directories import declare_scratch, forget_scratch
 
 logger = logging.getLogger(__name__)
 

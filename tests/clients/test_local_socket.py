@@ -1,6 +1,6 @@
 """Clients on the broker's machine: ours leave TCP for the local socket, all others see nothing of it.
 
-What happens to one connection is in ``tests/unit/network/test_local_socket.py``; here are whole clients and brokers.
+What happens to one connection is in ``tests/unit/network/transport/test_local_socket.py``; here are whole clients and brokers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from barnabas.clients.consumer import KafkaConsumer
 from barnabas.clients.producer import KafkaProducer
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.embedded import EmbeddedBroker
-from barnabas.network.socket_server import SocketServer
+from barnabas.network.server.socket_server import SocketServer
 from barnabas.network.transport.local.offer import OFFER_TAG
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -1,6 +1,6 @@
 """Tables to and from a broker of the same user on this machine: their records do not go through the socket.
 
-What happens on one connection is in ``tests/unit/network/test_frame_references.py``; here are whole clients.
+What happens on one connection is in ``tests/unit/network/transport/test_frame_references.py``; here are whole clients.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from barnabas.clients.consumer import KafkaConsumer
 from barnabas.clients.producer import KafkaProducer
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.embedded import EmbeddedBroker
-from barnabas.log.file_records import FileRecords
+from barnabas.log.segment.file_records import FileRecords
 from barnabas.network.transport.local import server as local_server
 from barnabas.network.transport.local.frame_references import FrameReferences
 from barnabas.network.transport.local.shared_memory import SharedMemory

@@ -20,7 +20,7 @@ import pytest
 from benchmarks.connections import DescriptorLimitError, allow_descriptors
 
 from barnabas.metrics.yammer.meter import Meter
-from barnabas.network.selector import SelectorStats
+from barnabas.network.reactor.selector import SelectorStats
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 from network_fixtures import Client, Policy, Server, heartbeat, serving

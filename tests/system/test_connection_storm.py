@@ -18,8 +18,8 @@ import pytest
 from benchmarks.connections import STORM_ADDRESS, Child, percentile
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock, MockClock
-from barnabas.network.connection_limits import ConnectionLimits
-from barnabas.network.endpoint import Endpoint
+from barnabas.network.server.connection_limits import ConnectionLimits
+from barnabas.network.server.endpoint import Endpoint
 from network_fixtures import WAIT_S, Client, Policy, Server, every_policy
 from system.system_fixtures import answering, descriptors
 

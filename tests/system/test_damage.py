@@ -21,7 +21,7 @@ from benchmarks.broker_process import BrokerProcess, source_environment
 from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
-from barnabas.broker.kafka_raft_server import StartupError
+from barnabas.broker.node.kafka_raft_server import StartupError
 from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.errors import Errors
 from barnabas.embedded import EmbeddedBroker

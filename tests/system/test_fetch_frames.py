@@ -22,7 +22,7 @@ import pytest
 from barnabas import EmbeddedBroker
 from barnabas.broker.handlers.fetch import FetchHandler
 from barnabas.common.identifiers import Uuid
-from barnabas.network.processor import Processor
+from barnabas.network.server.processor import Processor
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.message import Request

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from barnabas.common.clock import MockClock
-from barnabas.network.channel import KafkaChannel
-from barnabas.network.channel_state import READ_AHEAD
+from barnabas.network.reactor.channel import KafkaChannel
+from barnabas.network.reactor.channel_state import READ_AHEAD
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Message
 from barnabas.server.request import Request
@@ -559,7 +559,7 @@ def test_running_out_of_descriptors_delays_connections_and_loses_none() -> None:
             taken = open_descriptors()
             free = (number for number in itertools.count() if number not in taken)
             resource.setrlimit(resource.RLIMIT_NOFILE, (next(itertools.islice(free, 5, None)), hard))
-            with log_lines("barnabas.network.acceptor", logging.ERROR) as errors:
+            with log_lines("barnabas.network.server.acceptor", logging.ERROR) as errors:
                 for sock in sockets:
                     sock.settimeout(WAIT_S)
                     sock.connect(("127.0.0.1", server.sockets.bound_port("PLAINTEXT")))

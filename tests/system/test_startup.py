@@ -18,10 +18,10 @@ import pytest
 from benchmarks.broker_process import BrokerProcess, source_environment
 from benchmarks.wire_client import WireClient
 
-from barnabas.broker import background_loading
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.broker.kafka_raft_server import KafkaRaftServer
-from barnabas.broker.storage_formatter import format_if_empty
+from barnabas.broker.node import background_loading
+from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
+from barnabas.broker.node.storage_formatter import format_if_empty
 from barnabas.embedded import EmbeddedBroker
 
 EMPTY_S = 0.4
@@ -102,7 +102,7 @@ def test_a_broker_is_up_without_what_nobody_has_asked_for(tmp_path: Path) -> Non
     code = """
 import os, sys, threading
 from barnabas.cli import main, start
-from barnabas.broker import background_loading
+from barnabas.broker.node import background_loading
 background_loading.LOAD_DELAY_MS = 60_000
 def stop(_server):
     print(threading.active_count(), *sys.modules, flush=True)
@@ -129,7 +129,7 @@ main.main()
         "barnabas.coordinator.group.group_coordinator_service",
         "barnabas.coordinator.transaction.transaction_coordinator",
         "barnabas.controller.handlers.topics",
-        "barnabas.replica.partition",
+        "barnabas.replica.partition.partition",
         "barnabas.security.standard_authorizer",
         "barnabas.protocol.messages.create_topics",
         "barnabas.protocol.messages.join_group",

@@ -18,7 +18,7 @@ import barnabas
 from barnabas.common.config_def import ConfigError
 from barnabas.common.errors import Errors
 from barnabas.embedded import EmbeddedBroker
-from barnabas.log.log_dir_lock import LogDirLockedError
+from barnabas.log.dirs.log_dir_lock import LogDirLockedError
 
 WAIT_S = 20
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.codec.interpreter import interpret_decode
 from barnabas.protocol.framing import FrameReader, encode_request
 from barnabas.protocol.headers import parse_request_header
-from barnabas.protocol.interpreter import interpret_decode
 from barnabas.protocol.message import Message
 from oracles.messages import all_messages, message_values, versions_of
 from oracles.mutations import mutate

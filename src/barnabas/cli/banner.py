@@ -11,7 +11,7 @@ from barnabas import _kernels
 
 if TYPE_CHECKING:
     from barnabas.broker.config.kafka_config import KafkaConfig
-    from barnabas.broker.kafka_raft_server import KafkaRaftServer
+    from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
 
 
 def banner(server: KafkaRaftServer) -> str:

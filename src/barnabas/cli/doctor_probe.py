@@ -10,7 +10,7 @@ import struct
 from typing import Final
 
 from barnabas.common.errors import ProtocolError
-from barnabas.network.connection_failure import FIRST_ANSWER_LIMIT, recognize
+from barnabas.network.client.connection_failure import FIRST_ANSWER_LIMIT, recognize
 from barnabas.protocol.framing import request_parts
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 

@@ -44,7 +44,7 @@ def format_command(
     ignore_formatted: bool,
 ) -> None:
     settings = node_settings(config, parse_overrides(overrides), data_dir)
-    from barnabas.broker.storage_formatter import FormatError, format_storage
+    from barnabas.broker.node.storage_formatter import FormatError, format_storage
     from barnabas.common.errors import BarnabasError
 
     try:

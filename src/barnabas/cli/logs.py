@@ -10,7 +10,7 @@ from barnabas.cli.console import is_colored
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s  [%(name)s]"
-CHATTY: Final = ("barnabas.common.shutdownable_thread", "barnabas.controller.event_queue")
+CHATTY: Final = ("barnabas.common.shutdownable_thread", "barnabas.common.events.event_queue")
 """Loggers of threads that start and stop. Their lines help only to find a thread that does not stop."""
 
 _YELLOW, _RED, _DIM, _PLAIN = "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"

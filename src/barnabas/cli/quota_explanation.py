@@ -11,7 +11,7 @@ from barnabas.cli.console import CommandError, UsageError
 from barnabas.cli.quota_output import amount_text, count_text, table
 from barnabas.cli.quota_requests import HTTP_LISTENER, Parts, http_listener, read_usage
 from barnabas.clients.common.blocking_client import BlockingClient
-from barnabas.network.connection_limits import canonical_address
+from barnabas.network.server.connection_limits import canonical_address
 from barnabas.quota.explanation import Explanation, explain
 from barnabas.quota.quota_entity import DEFAULT, QuotaEntity
 from barnabas.quota.quota_type import ClientQuotaType

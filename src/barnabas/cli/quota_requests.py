@@ -9,7 +9,7 @@ from barnabas.cli.cluster import http_document
 from barnabas.cli.console import CommandError
 from barnabas.clients.common.blocking_client import BlockingClient
 from barnabas.common.errors import Errors
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages import alter_client_quotas as alter
 from barnabas.protocol.messages import describe_client_quotas as describe
 from barnabas.protocol.messages.describe_configs import (

@@ -25,7 +25,7 @@ from barnabas.cli.settings import DEFAULT_HOST, DEFAULT_PORT, node_settings, par
 from barnabas.cli.stop_signals import StopSignals
 
 if TYPE_CHECKING:
-    from barnabas.broker.kafka_raft_server import KafkaRaftServer
+    from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
     from barnabas.cli.arguments import Commands
 
 logger = logging.getLogger(__name__)
@@ -76,8 +76,8 @@ def start_command(
     if http is not None:
         laid_over["barnabas.http.listener"] = http
     settings = node_settings(config, laid_over, data_dir, host, port)
-    from barnabas.broker.kafka_raft_server import KafkaRaftServer
-    from barnabas.broker.storage_formatter import format_if_empty
+    from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
+    from barnabas.broker.node.storage_formatter import format_if_empty
     from barnabas.common.config_def import ConfigError
     from barnabas.common.errors import BarnabasError
 

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 from barnabas.common.clock import Clock
-from barnabas.common.deferred_event_queue import DeferredEventQueue
 from barnabas.common.errors import ApiError, KafkaTimeoutError, UnknownServerError
+from barnabas.common.events.deferred_event_queue import DeferredEventQueue
+from barnabas.common.events.event_queue import EventQueueClosedError, KafkaEventQueue
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.controller.event_queue import EventQueueClosedError, KafkaEventQueue
 from barnabas.controller.leadership import INACTIVE, ControllerLeadership
 from barnabas.controller.managers import ControllerManagers
 from barnabas.controller.metrics import QuorumControllerMetrics

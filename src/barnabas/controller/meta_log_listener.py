@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from barnabas.common.events.event_queue import KafkaEventQueue
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.controller.event_executor import ControllerEventExecutor
-from barnabas.controller.event_queue import KafkaEventQueue
 from barnabas.controller.leadership import ControllerLeadership
 from barnabas.controller.managers import ControllerManagers
 from barnabas.controller.snapshot_trigger import SnapshotTrigger

@@ -16,12 +16,12 @@ from barnabas.common.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from barnabas.common.events.event_queue import EventQueueClosedError, KafkaEventQueue
 from barnabas.common.identifiers import Uuid
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
 from barnabas.controller.bootstrap import activation_records
 from barnabas.controller.config import ControllerConfig, ControllerPlugins
 from barnabas.controller.event_executor import ControllerEventExecutor, new_future
-from barnabas.controller.event_queue import EventQueueClosedError, KafkaEventQueue
 from barnabas.controller.feature_control_manager import FinalizedControllerFeatures
 from barnabas.controller.leadership import ControllerLeadership
 from barnabas.controller.managers import ControllerManagers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
 from barnabas.protocol.internal.storage import AbortedTxn
 
 

@@ -25,7 +25,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.log.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
+from barnabas.log.dirs.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
 
 logger = logging.getLogger(__name__)
 

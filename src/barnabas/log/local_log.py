@@ -12,24 +12,24 @@ from pathlib import Path
 
 from barnabas.common.errors import BarnabasError, KafkaStorageError, OffsetOutOfRangeError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.log.durable_file import sync_directory
+from barnabas.log.config.log_config import LogConfig
+from barnabas.log.dirs.durable_file import sync_directory
+from barnabas.log.dirs.log_dir_failure import LogDirGuard
 from barnabas.log.fetch_data_info import FetchDataInfo
-from barnabas.log.file_handle import Buffer
-from barnabas.log.log_config import LogConfig
+from barnabas.log.index.offset_index import OffsetPosition
 from barnabas.log.log_context import LogContext
-from barnabas.log.log_dir_failure import LogDirGuard
-from barnabas.log.log_file_names import (
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.segment.file_handle import Buffer
+from barnabas.log.segment.log_file_names import (
     DELETED_FILE_SUFFIX,
     log_file,
     offset_index_file,
     time_index_file,
     transaction_index_file,
 )
-from barnabas.log.log_offset_metadata import LogOffsetMetadata
-from barnabas.log.log_segment import LogSegment
-from barnabas.log.log_segments import LogSegments
-from barnabas.log.offset_index import OffsetPosition
-from barnabas.log.segment_files import SegmentFiles
+from barnabas.log.segment.log_segment import LogSegment
+from barnabas.log.segment.log_segments import LogSegments
+from barnabas.log.segment.segment_files import SegmentFiles
 from barnabas.log.storage_errors import FileClosedError, disk_access
 from barnabas.protocol.internal.storage import AbortedTxn
 

@@ -8,9 +8,9 @@ from typing import Final
 from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.scheduler import Scheduler
-from barnabas.log.log_dir_failure import LogDirFailureChannel
-from barnabas.log.log_dir_pace import LogDirPaces
-from barnabas.log.producer_states import ProducerStateManagerConfig
+from barnabas.log.dirs.log_dir_failure import LogDirFailureChannel
+from barnabas.log.dirs.log_dir_pace import LogDirPaces
+from barnabas.log.producers.producer_states import ProducerStateManagerConfig
 
 DEFAULT_MAX_TRANSACTION_TIMEOUT_MS: Final = 15 * 60 * 1000
 

@@ -10,12 +10,19 @@ from typing import Final, NamedTuple, TypeVar
 
 from barnabas.common.errors import UnsupportedForMessageFormatError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.log.file_records import FileRecords
+from barnabas.log.config.log_config import LogConfig
+from barnabas.log.dirs.log_dir_failure import LogDirGuard
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
-from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
-from barnabas.log.log_dir_failure import LogDirGuard
-from barnabas.log.log_file_names import (
+from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.producers.producer_state_manager import ProducerStateManager
+from barnabas.log.producers.producer_state_rebuild import (
+    rebuild_producer_state,
+    take_in_recovered_batch,
+    take_snapshot_at_end,
+)
+from barnabas.log.segment.file_records import FileRecords
+from barnabas.log.segment.log_file_names import (
     CLEANED_FILE_SUFFIX,
     DELETED_FILE_SUFFIX,
     INDEX_FILE_SUFFIX,
@@ -25,17 +32,10 @@ from barnabas.log.log_file_names import (
     TXN_INDEX_FILE_SUFFIX,
     offset_from_file_name,
 )
-from barnabas.log.log_offset_metadata import LogOffsetMetadata
-from barnabas.log.log_segment import LogSegment
-from barnabas.log.log_segments import LogSegments
-from barnabas.log.producer_state_manager import ProducerStateManager
-from barnabas.log.producer_state_rebuild import (
-    rebuild_producer_state,
-    take_in_recovered_batch,
-    take_snapshot_at_end,
-)
-from barnabas.log.segment_damage import CorruptLogError, Damage, DamagePolicy, find_damage
-from barnabas.log.segment_files import SegmentFiles
+from barnabas.log.segment.log_segment import LogSegment
+from barnabas.log.segment.log_segments import LogSegments
+from barnabas.log.segment.segment_damage import CorruptLogError, Damage, DamagePolicy, find_damage
+from barnabas.log.segment.segment_files import SegmentFiles
 from barnabas.log.storage_errors import CorruptIndexError, LogSegmentOffsetOverflowError, disk_access
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class LogLoader:
     2. **Segments** are opened. An index without a log is removed. A missing or broken index is rebuilt from the log.
     3. **Recovery**, unless the last shutdown was clean: reads the segments from the recovery point on, checks every
        batch, and rebuilds indexes, because the last entries may not have been written. A torn end is cut off. Any other
-       damage needs an operator's decision; see `barnabas.log.segment_damage`.
+       damage needs an operator's decision; see `barnabas.log.segment.segment_damage`.
     4. **Leader epochs** beyond either end of the log are dropped.
     5. **Producer state** is rebuilt from the last snapshot and the batches after it.
 

@@ -8,11 +8,11 @@ from typing import Final, TypeVar
 from barnabas.common.errors import KafkaStorageError, OffsetOutOfRangeError
 from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.fetch_isolation import FetchIsolation
-from barnabas.log.file_records import TimestampAndOffset
 from barnabas.log.leader_epoch_cache import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.log_watermarks import HighWatermarkListener, LogOffsetSnapshot
 from barnabas.log.log_writer import LogWriter
+from barnabas.log.segment.file_records import TimestampAndOffset
 from barnabas.protocol.internal.storage import AbortedTxn
 
 T = TypeVar("T")

@@ -22,9 +22,9 @@ from barnabas._kernels import checksum, compressed_batch, record_batch
 from barnabas.common.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.file_handle import Buffer
+from barnabas.log.config.log_config import LogConfig
 from barnabas.log.log_append_info import RecordError
-from barnabas.log.log_config import LogConfig
+from barnabas.log.segment.file_handle import Buffer
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
     COMPRESSION_MASK,

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from barnabas.common.errors import OffsetOutOfRangeError
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
-from barnabas.log.producer_states import ProducerStates
+from barnabas.log.producers.producer_states import ProducerStates
 
 logger = logging.getLogger(__name__)
 

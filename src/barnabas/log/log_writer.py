@@ -12,26 +12,26 @@ from typing import Final
 from barnabas.common.errors import KafkaStorageError, OffsetOutOfRangeError, RecordBatchTooLargeError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.durable_file import sync_file
-from barnabas.log.file_handle import Buffer
+from barnabas.log.config.log_config import LogConfig
+from barnabas.log.dirs.durable_file import sync_file
+from barnabas.log.dirs.log_dir_pace import SLOW_WRITE_NS
+from barnabas.log.dirs.partition_metadata_file import PartitionMetadataFile
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_append_info import LogAppendInfo
-from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
-from barnabas.log.log_dir_pace import SLOW_WRITE_NS
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
-from barnabas.log.log_producers import LogProducers
-from barnabas.log.log_segment import LogSegment
 from barnabas.log.log_validator import LogValidator, analyze_replicated
 from barnabas.log.log_watermarks import LogWatermarks
-from barnabas.log.partition_metadata_file import PartitionMetadataFile
-from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
-from barnabas.log.producer_state_manager import ProducerStateManager
-from barnabas.log.producer_state_rebuild import aborted_txn
-from barnabas.log.producer_states import ProducerAnalysis
+from barnabas.log.producers.log_producers import LogProducers
+from barnabas.log.producers.producer_append_info import TRANSACTION_VERSION_UNKNOWN
+from barnabas.log.producers.producer_state_manager import ProducerStateManager
+from barnabas.log.producers.producer_state_rebuild import aborted_txn
+from barnabas.log.producers.producer_states import ProducerAnalysis
+from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
+from barnabas.log.segment.file_handle import Buffer
+from barnabas.log.segment.log_segment import LogSegment
 from barnabas.log.storage_errors import FileClosedError, disk_access
-from barnabas.log.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import (
     HEADER_SIZE,
     NO_TIMESTAMP,

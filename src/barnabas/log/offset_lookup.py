@@ -8,10 +8,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from barnabas.log.file_records import TimestampAndOffset
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
-from barnabas.log.log_segment import LogSegment
-from barnabas.log.log_segments import LogSegments
+from barnabas.log.segment.file_records import TimestampAndOffset
+from barnabas.log.segment.log_segment import LogSegment
+from barnabas.log.segment.log_segments import LogSegments
 from barnabas.records.batch import NO_PARTITION_LEADER_EPOCH, NO_TIMESTAMP, RecordBatch, TimestampType
 from barnabas.records.reader import read_records
 

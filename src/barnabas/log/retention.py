@@ -17,8 +17,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from barnabas.log.log_segment import LogSegment
-from barnabas.log.log_segments import LogSegments
+from barnabas.log.segment.log_segment import LogSegment
+from barnabas.log.segment.log_segments import LogSegments
 
 logger = logging.getLogger(__name__)
 

@@ -14,23 +14,23 @@ from barnabas.common.errors import (
     PolicyViolationError,
 )
 from barnabas.common.identifiers import Uuid, uuid_to_string
-from barnabas.log.durable_file import make_data_dir
+from barnabas.log.config.log_config import LogConfig
+from barnabas.log.dirs.durable_file import make_data_dir
+from barnabas.log.dirs.leader_epoch_checkpoint import LeaderEpochCheckpointFile
+from barnabas.log.dirs.log_dir_failure import LogDirGuard
+from barnabas.log.dirs.log_dir_names import is_future_dir, parse_topic_partition_name
+from barnabas.log.dirs.partition_metadata_file import PartitionMetadataFile
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
-from barnabas.log.leader_epoch_checkpoint import LeaderEpochCheckpointFile
 from barnabas.log.local_log import LocalLog
-from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
-from barnabas.log.log_dir_failure import LogDirGuard
-from barnabas.log.log_dir_names import is_future_dir, parse_topic_partition_name
 from barnabas.log.log_loader import LogLoader, list_file_names
 from barnabas.log.log_reader import LogReader
-from barnabas.log.log_segment import LogSegment
-from barnabas.log.log_segments import LogSegments
 from barnabas.log.log_watermarks import no_listener
-from barnabas.log.partition_metadata_file import PartitionMetadataFile
-from barnabas.log.producer_state_manager import ProducerStateManager
-from barnabas.log.producer_state_rebuild import take_snapshot_at_end
-from barnabas.log.segment_damage import DamagePolicy
+from barnabas.log.producers.producer_state_manager import ProducerStateManager
+from barnabas.log.producers.producer_state_rebuild import take_snapshot_at_end
+from barnabas.log.segment.log_segment import LogSegment
+from barnabas.log.segment.log_segments import LogSegments
+from barnabas.log.segment.segment_damage import DamagePolicy
 from barnabas.log.storage_errors import disk_access
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from barnabas._kernels import headers
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.compiler.runtime import unknown_tags
+from barnabas.protocol.codec.runtime import unknown_tags
 from barnabas.protocol.fields import int16, int32, string
 from barnabas.protocol.message import Buffer, Message
 from barnabas.protocol.versions import LATEST

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.common.identifiers import Uuid, uuid_from_string, uuid_to_string
-from barnabas.protocol.compiler.decoding import version_lacks
+from barnabas.protocol.codec.decoding import version_lacks
 from barnabas.protocol.fields import Field
 from barnabas.protocol.message import Message, Struct
 

@@ -1,8 +1,8 @@
 """Structs and messages: the classes that declarations turn into.
 
 Making a message class only collects its fields; no source is generated and nothing is compiled until a version is
-encoded or decoded a few times (see :mod:`barnabas.protocol.compiler`). Until then, if the message is small,
-:mod:`barnabas.protocol.interpreter` does it: a broker registers once, and a compiler that writes two functions for that
+encoded or decoded a few times (see :mod:`barnabas.protocol.codec.compiler`). Until then, if the message is small,
+:mod:`barnabas.protocol.codec.interpreter` does it: a broker registers once, and a compiler that writes two functions for that
 takes longer than the whole exchange. So declaring all of Kafka's messages costs a process the time to import the ones
 it uses, and a client that speaks three APIs compiles six codecs.
 """
@@ -239,7 +239,7 @@ class Message(Struct):
         found = cls._decoders.get(version)
         if found is None:
             cls._check_version(version)
-            from barnabas.protocol.compiler.decoding import compile_decoder
+            from barnabas.protocol.codec.decoding import compile_decoder
 
             with _compile_lock:
                 found = cls._decoders.get(version)
@@ -255,7 +255,7 @@ class Message(Struct):
             return cls.decoder(version)
         cls._check_version(version)
         cls._read[version] = read + 1
-        from barnabas.protocol.interpreter import interpret_decode  # it imports this module
+        from barnabas.protocol.codec.interpreter import interpret_decode  # it imports this module
 
         return partial(interpret_decode, cls, version)
 
@@ -275,7 +275,7 @@ class Message(Struct):
         except Exception as error:
             if max_entries is not None and isinstance(error, TooManyEntriesError):
                 raise
-            from barnabas.protocol.interpreter import explain_decode_failure  # the rare path
+            from barnabas.protocol.codec.interpreter import explain_decode_failure  # the rare path
 
             raise explain_decode_failure(cls, version, buffer, start, limit, error) from None
 
@@ -298,7 +298,7 @@ class Message(Struct):
         found = cls._encoders.get(version)
         if found is None:
             cls._check_version(version)
-            from barnabas.protocol.compiler.encoding import compile_encoder
+            from barnabas.protocol.codec.encoding import compile_encoder
 
             with _compile_lock:
                 found = cls._encoders.get(version)
@@ -313,7 +313,7 @@ class Message(Struct):
             return self.encoder(version)
         self._check_version(version)
         self._written[version] = written + 1
-        from barnabas.protocol.interpreter import encode_once  # it imports this module
+        from barnabas.protocol.codec.interpreter import encode_once  # it imports this module
 
         return partial(encode_once, version)
 
@@ -330,7 +330,7 @@ class Message(Struct):
         except UnsupportedVersionError:
             raise
         except Exception as error:  # noqa: BLE001 - turned into one ProtocolError that says which field
-            from barnabas.protocol.interpreter import explain_encode_failure  # the rare path
+            from barnabas.protocol.codec.interpreter import explain_encode_failure  # the rare path
 
             raise explain_encode_failure(self, version, error) from None
         return out

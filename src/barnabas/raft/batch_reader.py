@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
 from barnabas.protocol.internal.framing import MetadataRecordTypes
 from barnabas.raft.client import ApiMessageAndVersion, Batch
 from barnabas.raft.records_iterator import decode_batch, raw_batches

@@ -16,7 +16,7 @@ from typing import Final
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import CorruptRecordError
-from barnabas.log.file_handle import DATA_FILE_MODE
+from barnabas.log.segment.file_handle import DATA_FILE_MODE
 from barnabas.protocol.internal.metadata_topic import CLUSTER_METADATA
 from barnabas.raft.client import ApiMessageAndVersion
 from barnabas.raft.records_snapshot import RecordsSnapshotReader, RecordsSnapshotWriter

@@ -17,7 +17,7 @@ from barnabas.common.config_def import (
 )
 from barnabas.common.dataclass import dataclass, field, fields
 from barnabas.common.numerals import parse_integer
-from barnabas.log.server_log_config import log_directories
+from barnabas.log.config.server_log_config import log_directories
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 

@@ -16,14 +16,14 @@ from barnabas.common.identifiers import METADATA_TOPIC_ID
 from barnabas.common.scheduler import Scheduler
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.config.log_config import LogConfig
+from barnabas.log.dirs.log_dir_failure import LogDirFailureChannel
 from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.fetch_isolation import FetchIsolation
-from barnabas.log.file_handle import Buffer
 from barnabas.log.log_append_info import LogAppendInfo
-from barnabas.log.log_config import LogConfig
 from barnabas.log.log_context import LogContext
-from barnabas.log.log_dir_failure import LogDirFailureChannel
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.segment.file_handle import Buffer
 from barnabas.log.storage_errors import disk_access
 from barnabas.log.unified_log import LogStartOffsetIncrementReason, UnifiedLog
 from barnabas.protocol.internal.metadata_topic import CLUSTER_METADATA

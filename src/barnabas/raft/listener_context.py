@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
 from barnabas.protocol.internal.framing import MetadataRecordTypes
 from barnabas.raft.batch_reader import CommittedBatchReader, MemoryBatchReader, RecordsBatchReader
 from barnabas.raft.client import UNKNOWN_LEADER, ApiMessageAndVersion, Batch, LeaderAndEpoch, RaftListener

@@ -26,7 +26,7 @@ from typing import Final
 from barnabas.common.errors import BarnabasError, KafkaStorageError
 from barnabas.common.exceptions import ProtocolError
 from barnabas.common.numerals import shortened
-from barnabas.log.durable_file import replace_file, sync_directory
+from barnabas.log.dirs.durable_file import replace_file, sync_directory
 from barnabas.log.storage_errors import disk_access
 from barnabas.protocol.internal.raft import QuorumStateData
 from barnabas.protocol.json_form import from_json, to_json

@@ -10,8 +10,8 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.identifiers import Uuid
 from barnabas.common.scheduler import KafkaScheduler
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
-from barnabas.log.durable_file import make_data_dir
-from barnabas.log.log_dir_lock import LogDirLock
+from barnabas.log.dirs.durable_file import make_data_dir
+from barnabas.log.dirs.log_dir_lock import LogDirLock
 from barnabas.log.storage_errors import disk_access
 from barnabas.raft.config import RaftConfig
 from barnabas.raft.kraft_client import DEFAULT_LISTENER_NAME, FaultHandler, KRaftClient, raise_fatal_exit

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from barnabas.common.errors import CorruptRecordError
-from barnabas.log.file_handle import read_fully
-from barnabas.network.send import FileRegion
+from barnabas.log.segment.file_handle import read_fully
+from barnabas.network.reactor.send import FileRegion
 from barnabas.protocol.internal.framing import MetadataRecordTypes
 from barnabas.protocol.internal.raft import (
     KRaftVersionRecord,

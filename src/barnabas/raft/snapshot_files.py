@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas.common.errors import BarnabasError
-from barnabas.log.durable_file import make_data_dir, sync_directory
-from barnabas.log.file_handle import DATA_FILE_MODE, Buffer, FileHandle, sync_data, write_fully
-from barnabas.log.scratch_directories import is_scratch
+from barnabas.log.dirs.durable_file import make_data_dir, sync_directory
+from barnabas.log.dirs.scratch_directories import is_scratch
+from barnabas.log.segment.file_handle import DATA_FILE_MODE, Buffer, FileHandle, sync_data, write_fully
 from barnabas.log.storage_errors import disk_access
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
 from barnabas.raft.client import OffsetAndEpoch
 
 SNAPSHOT_SUFFIX: Final = ".checkpoint"

@@ -7,10 +7,10 @@ from typing import Any
 
 from barnabas.common.clock import Clock
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
+from barnabas.replica.append.delayed_delete_records import DelayedDeleteRecords
+from barnabas.replica.append.delayed_produce import DelayedProduce
 from barnabas.replica.config import ReplicaManagerConfig
-from barnabas.replica.delayed_delete_records import DelayedDeleteRecords
-from barnabas.replica.delayed_fetch import DelayedFetch
-from barnabas.replica.delayed_produce import DelayedProduce
+from barnabas.replica.fetch.delayed_fetch import DelayedFetch
 from barnabas.server.purgatory import DelayedOperationPurgatory
 from barnabas.server.timer import SystemTimer
 from barnabas.server.timer.timer_task import Timer

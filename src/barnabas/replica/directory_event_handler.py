@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from barnabas.common.identifiers import Uuid
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 
 
 class DirectoryEventHandler(Protocol):

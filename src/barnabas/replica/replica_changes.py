@@ -16,18 +16,18 @@ from barnabas.log.unified_log import UnifiedLog
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.partition_registration import NO_LEADER
 from barnabas.metadata.topics_delta import TopicsDelta
-from barnabas.replica.alter_log_dirs import ReplicaAlterLogDirsManager
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.delayed_operations import DelayedOperations
 from barnabas.replica.directory_event_handler import DirectoryEventHandler
-from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.hosted_partitions import HostedPartitions
-from barnabas.replica.partition_context import PartitionContext
-from barnabas.replica.replica_fetchers import InitialFetchState, ReplicaFetchers
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
+from barnabas.replica.follower.alter_log_dirs import ReplicaAlterLogDirsManager
+from barnabas.replica.follower.replica_fetchers import InitialFetchState, ReplicaFetchers
+from barnabas.replica.partition.hosted_partitions import HostedPartitions
+from barnabas.replica.partition.partition_context import PartitionContext
 
 if TYPE_CHECKING:
     from barnabas.metadata.local_replica_changes import PartitionInfo
-    from barnabas.replica.partition import Partition
+    from barnabas.replica.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ class ReplicaChanges:
         self, topic_partition: TopicPartition, delta: TopicsDelta, topic_id: Uuid
     ) -> tuple[Partition, bool] | None:
         """Returns the partition, and whether it is new; None if it is offline."""
-        from barnabas.replica.partition import Partition
+        from barnabas.replica.partition.partition import Partition
 
         found = self._partitions.online.get(topic_partition)
         if found is not None:

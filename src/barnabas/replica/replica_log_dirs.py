@@ -21,17 +21,17 @@ from barnabas.common.errors import (
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, ShutdownableThread, exit_process
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.log.log_dir_failure import LogDirFailureChannel
-from barnabas.log.log_dir_names import log_future_dir_name
-from barnabas.log.log_manager import LogManager
+from barnabas.log.dirs.log_dir_failure import LogDirFailureChannel
+from barnabas.log.dirs.log_dir_names import log_future_dir_name
+from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.storage_errors import disk_access
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.replica.alter_log_dirs import ReplicaAlterLogDirsManager
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.delayed_operations import DelayedOperations
 from barnabas.replica.directory_event_handler import DirectoryEventHandler
-from barnabas.replica.hosted_partitions import HostedPartitions
-from barnabas.replica.replica_fetchers import ReplicaFetchers
+from barnabas.replica.follower.alter_log_dirs import ReplicaAlterLogDirsManager
+from barnabas.replica.follower.replica_fetchers import ReplicaFetchers
+from barnabas.replica.partition.hosted_partitions import HostedPartitions
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsResult, DescribeLogDirsTopic

@@ -16,34 +16,34 @@ from barnabas.common.scheduler import ScheduledTask, Scheduler
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.file_handle import Buffer
+from barnabas.log.dirs.log_dir_pace import Lane
 from barnabas.log.log_append_info import LogAppendInfo
-from barnabas.log.log_dir_pace import Lane
-from barnabas.log.log_manager import LogManager
-from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
-from barnabas.log.verification_state import SENTINEL, VerificationGuard
+from barnabas.log.manager.log_manager import LogManager
+from barnabas.log.producers.producer_append_info import TRANSACTION_VERSION_UNKNOWN
+from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
+from barnabas.log.segment.file_handle import Buffer
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.topics_delta import TopicsDelta
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
-from barnabas.replica.alter_log_dirs import ReplicaAlterLogDirsManager
-from barnabas.replica.alter_partition import AlterPartitionManager
+from barnabas.replica.append.record_appends import RecordAppends
+from barnabas.replica.append.record_deletions import RecordDeletions
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
 from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.replica.delayed_operations import DelayedOperations, TimerFactory
 from barnabas.replica.directory_event_handler import DirectoryEventHandler, NoDirectoryEvents
-from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.hosted_partitions import HostedPartitions
-from barnabas.replica.log_reads import LogReads
-from barnabas.replica.partition_context import IsrMeters, PartitionContext, PartitionListener
-from barnabas.replica.record_appends import RecordAppends
-from barnabas.replica.record_deletions import RecordDeletions
-from barnabas.replica.record_fetches import RecordFetches
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.log_reads import LogReads
+from barnabas.replica.fetch.record_fetches import RecordFetches
+from barnabas.replica.fetch.replica_selector import make_replica_selector
+from barnabas.replica.follower.alter_log_dirs import ReplicaAlterLogDirsManager
+from barnabas.replica.follower.replica_fetchers import NoReplicaFetchers, ReplicaFetchers
+from barnabas.replica.follower.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
+from barnabas.replica.partition.alter_partition import AlterPartitionManager
+from barnabas.replica.partition.hosted_partitions import HostedPartitions
+from barnabas.replica.partition.partition_context import IsrMeters, PartitionContext, PartitionListener
 from barnabas.replica.replica_changes import ReplicaChanges
-from barnabas.replica.replica_fetchers import NoReplicaFetchers, ReplicaFetchers
 from barnabas.replica.replica_log_dirs import LogDirFailureHandler, ReplicaLogDirs
-from barnabas.replica.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
-from barnabas.replica.replica_selector import make_replica_selector
 from barnabas.replica.results import (
     DeleteRecordsCallback,
     EpochEndOffsetResult,
@@ -55,7 +55,7 @@ from barnabas.server.action_queue import ActionQueue, DelayedActionQueue
 if TYPE_CHECKING:
     from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsResult
     from barnabas.protocol.messages.describe_producers import PartitionResponse
-    from barnabas.replica.partition import Partition
+    from barnabas.replica.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.leader_epoch_cache import EpochEndOffset
 from barnabas.log.log_append_info import RecordError
 from barnabas.log.log_offset_metadata import UNKNOWN_OFFSET_METADATA, LogOffsetMetadata
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
 from barnabas.protocol.internal.storage import AbortedTxn
 from barnabas.records.batch import NO_TIMESTAMP
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 
 INVALID_OFFSET: Final = -1
 NO_REPLICA: Final = -1

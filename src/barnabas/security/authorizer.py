@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import ApiError, RetriableError, SecurityDisabledError
-from barnabas.network.endpoint import Endpoint
+from barnabas.network.server.endpoint import Endpoint
 from barnabas.security.acl import (
     WILDCARD,
     AclBinding,

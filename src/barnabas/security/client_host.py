@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from barnabas.network.connection_limits import canonical_address
+from barnabas.network.server.connection_limits import canonical_address
 
 
 def canonical_host(host: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from barnabas.network.endpoint import SecurityProtocol
-from barnabas.network.plane import ConnectionContext
+from barnabas.network.server.endpoint import SecurityProtocol
+from barnabas.network.server.plane import ConnectionContext
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.security.principal import ANONYMOUS, KafkaPrincipal
 

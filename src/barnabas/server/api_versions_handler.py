@@ -25,7 +25,7 @@ from barnabas.common.errors import (
     RebootstrapRequiredError,
     UnsupportedVersionError,
 )
-from barnabas.network.client_config import SOFTWARE_NAME
+from barnabas.network.client.client_config import SOFTWARE_NAME
 from barnabas.network.transport.local.offer import (
     FIRST_VERSION_WITH_TAGS,
     LocalSocketOffer,

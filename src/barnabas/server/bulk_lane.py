@@ -6,7 +6,7 @@ import weakref
 from collections import deque
 from typing import Final
 
-from barnabas.network.response import SendResponse
+from barnabas.network.server.response import SendResponse
 from barnabas.server.request import Request
 
 BULK_QUEUE_BYTES: Final = 64 << 20

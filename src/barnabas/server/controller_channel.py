@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from barnabas.network.client_request import ClientResponse, RequestBuilder
-from barnabas.network.node_api_versions import NodeApiVersions
+from barnabas.network.client.client_request import ClientResponse, RequestBuilder
+from barnabas.network.client.node_api_versions import NodeApiVersions
 from barnabas.protocol.message import Request
 
 

@@ -28,8 +28,8 @@ from enum import StrEnum
 from barnabas.common.clock import Clock
 from barnabas.common.errors import InvalidRequestError, UnsupportedVersionError
 from barnabas.common.placement import Placement, anywhere, on_one_core
-from barnabas.network.memory_pool import MemoryPool
-from barnabas.network.plane import ConnectionContext, ProcessorHandle
+from barnabas.network.reactor.memory_pool import MemoryPool
+from barnabas.network.server.plane import ConnectionContext, ProcessorHandle
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader
 from barnabas.protocol.versions import VersionRange

@@ -35,7 +35,7 @@ from barnabas.common.errors import (
     ProtocolError,
     UnsupportedVersionError,
 )
-from barnabas.network.memory_pool import UNBOUNDED
+from barnabas.network.reactor.memory_pool import UNBOUNDED
 from barnabas.protocol.api_keys import ApiKey, Trait
 from barnabas.protocol.framing import LENGTH_SIZE, response_parts
 from barnabas.protocol.headers import parse_request_header

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from barnabas._kernels import timeline
 from barnabas.common.errors import ProtocolError
-from barnabas.network.plane import ConnectionContext
+from barnabas.network.server.plane import ConnectionContext
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Request as RequestMessage
 from barnabas.security.request_context import RequestContext

@@ -23,8 +23,8 @@ from typing import Any, Final
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.memory_reuse import empty
-from barnabas.network.plane import ProcessorHandle
-from barnabas.network.response import (
+from barnabas.network.server.plane import ProcessorHandle
+from barnabas.network.server.response import (
     CLOSE_CONNECTION,
     DROP_CONNECTION,
     END_THROTTLING,

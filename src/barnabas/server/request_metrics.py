@@ -16,7 +16,7 @@ from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.metrics.yammer.meter import EventCount, Meter
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
-from barnabas.network.response import AnyResponse
+from barnabas.network.server.response import AnyResponse
 from barnabas.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:

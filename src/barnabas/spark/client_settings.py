@@ -12,7 +12,7 @@ from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import HIGH, LOW, MEDIUM, define_common, define_security
 from barnabas.clients.common.fetch_client import FetchSettings
 from barnabas.common.config_def import ConfigDef, ConfigError, Range, Type, ValidString
-from barnabas.network.client_config import NetworkClientConfig
+from barnabas.network.client.client_config import NetworkClientConfig
 from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 
 log = logging.getLogger(__name__)

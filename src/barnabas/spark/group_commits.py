@@ -15,7 +15,7 @@ from barnabas.clients.common.blocking_client import ClientError, raise_for
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -8,7 +8,7 @@ give the next fetch offset, so the next request is sent before any record is dec
                   response 2
     request 3 -->             decode 2, ...
 
-Records are decoded into columns (see `barnabas.records.columns`), without a Python object per record.
+Records are decoded into columns (see `barnabas.records.columns.arrow`), without a Python object per record.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from barnabas.clients.common.partition_errors import Recovery, recovery_of
 from barnabas.clients.common.topic_reader import Leader, PostedFetch, UnknownPartitionsError
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors
-from barnabas.network.exponential_backoff import ExponentialBackoff
-from barnabas.network.node import Node
+from barnabas.network.client.exponential_backoff import ExponentialBackoff
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.records.batch import iter_batches
-from barnabas.records.columns import fetch_columns
+from barnabas.records.columns.arrow import fetch_columns
 from barnabas.spark.cluster_client import ClusterClient
 from barnabas.spark.data_loss import DataLoss
 from barnabas.spark.offset_ranges import OffsetRange

@@ -18,7 +18,7 @@ _DECODED: Final = {
     "timestampType": "timestamp_type",
     HEADERS: "headers",
 }
-"""The column names in `barnabas.records.columns`; records contain no topic and partition."""
+"""The column names in `barnabas.records.columns.arrow`; records contain no topic and partition."""
 
 
 class RowColumns:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 from barnabas.clients.common.blocking_client import ClientError, raise_for
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import BarnabasError, Errors
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Request
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest

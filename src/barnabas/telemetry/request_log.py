@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.common.clock import Clock
 from barnabas.common.log_safety import MAX_ARGUMENT, safe_text
-from barnabas.network.plane import ConnectionContext
-from barnabas.network.response import AnyResponse, ResponseKind, SendResponse
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
+from barnabas.network.server.plane import ConnectionContext
+from barnabas.network.server.response import AnyResponse, ResponseKind, SendResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.security.principal import ANONYMOUS
 from barnabas.server.request import Request

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 from barnabas.common.errors import Errors, ProtocolError, UnsupportedVersionError
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import LENGTH_SIZE
 from barnabas.protocol.message import Struct

@@ -17,7 +17,7 @@ from barnabas.metadata.cache import MetadataCache
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.records.batch import CompressionType
 from barnabas.records.builder import RecordBatchBuilder
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import ProduceResult
 
 logger = logging.getLogger(__name__)

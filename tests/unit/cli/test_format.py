@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.cli import main
 from barnabas.cli.data_dir import default_data_dir
-from barnabas.log.meta_properties import MetaProperties
+from barnabas.log.dirs.meta_properties import MetaProperties
 
 CLUSTER = "5L6g3nShT-eMCtK--X86sw"
 

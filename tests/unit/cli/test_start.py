@@ -17,7 +17,7 @@ from benchmarks.wire_client import WireClient
 
 from barnabas import __version__, _kernels
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.broker.storage_formatter import format_storage
+from barnabas.broker.node.storage_formatter import format_storage
 from barnabas.cli import main
 from barnabas.cli.banner import open_listener_warning
 from barnabas.cli.logs import ColorFormatter, configure_logging

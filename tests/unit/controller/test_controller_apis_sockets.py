@@ -18,9 +18,9 @@ from barnabas.controller.quorum_controller import QuorumController
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.config import SocketServerConfig
-from barnabas.network.endpoint import Endpoint
-from barnabas.network.socket_server import SocketServer
+from barnabas.network.server.config import SocketServerConfig
+from barnabas.network.server.endpoint import Endpoint
+from barnabas.network.server.socket_server import SocketServer
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.message import Request as RequestBody

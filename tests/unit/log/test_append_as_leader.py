@@ -11,8 +11,8 @@ import pytest
 from barnabas.common.errors import ApiError, KafkaStorageError
 from barnabas.log.log_append_info import LogAppendInfo
 from barnabas.log.log_validator import LogValidator
+from barnabas.log.producers.verification_state import SENTINEL
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.log.verification_state import SENTINEL
 from barnabas.records.batch import CompressionType
 from barnabas.records.control import ControlRecordType
 from log_fixtures import NOW, LogBox, append, client_batch, end_transaction

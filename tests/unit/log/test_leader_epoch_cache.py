@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from barnabas.common.errors import KafkaStorageError
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.log.dirs.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
-from barnabas.log.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
 
 PARTITION = TopicPartition("topic", 0)
 UNDEFINED = (-1, -1)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from barnabas.common.errors import BarnabasError, OffsetOutOfRangeError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.log import log_dir_names
-from barnabas.log.local_log import LocalLog
-from barnabas.log.log_dir_names import (
+from barnabas.log.dirs import log_dir_names
+from barnabas.log.dirs.log_dir_names import (
     is_delete_dir,
     is_future_dir,
     is_stray_dir,
@@ -23,9 +22,10 @@ from barnabas.log.log_dir_names import (
     log_stray_dir_name,
     parse_topic_partition_name,
 )
+from barnabas.log.local_log import LocalLog
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
-from barnabas.log.log_segments import LogSegments
-from barnabas.log.segment_files import SegmentFiles
+from barnabas.log.segment.log_segments import LogSegments
+from barnabas.log.segment.segment_files import SegmentFiles
 from log_fixtures import NOW, LogBox, client_batch, fetched_bytes
 
 PARTITION = TopicPartition("topic", 0)
@@ -175,7 +175,7 @@ class TestFlush:
             log.roll()
         flushed: list[int] = []
         monkeypatch.setattr(
-            "barnabas.log.log_segment.LogSegment.flush", lambda segment: flushed.append(segment.base_offset)
+            "barnabas.log.segment.log_segment.LogSegment.flush", lambda segment: flushed.append(segment.base_offset)
         )
         log.recovery_point = 3
         log.flush(5)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from barnabas.common.errors import UnsupportedForMessageFormatError
-from barnabas.log.file_records import FileRecords
-from barnabas.log.log_file_names import CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX
-from barnabas.log.log_segment import LogSegment
-from barnabas.log.segment_damage import CorruptLogError, DamagePolicy, find_damage
+from barnabas.log.segment.file_records import FileRecords
+from barnabas.log.segment.log_file_names import CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX
+from barnabas.log.segment.log_segment import LogSegment
+from barnabas.log.segment.segment_damage import CorruptLogError, DamagePolicy, find_damage
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import RecordBatch, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
@@ -243,7 +243,7 @@ class TestDamagedMiddle:
     def test_the_search_goes_over_the_borders_of_what_is_read_at_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("barnabas.log.segment_damage._CHUNK", 100)
+        monkeypatch.setattr("barnabas.log.segment.segment_damage._CHUNK", 100)
         for padding in range(0, 220, 7):
             records = FileRecords(tmp_path / f"{padding}.log")
             records.append(b"\xee" * (50 + padding))

@@ -21,7 +21,7 @@ from barnabas.common.errors import (
 )
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.log_config import LogConfig
+from barnabas.log.config.log_config import LogConfig
 from barnabas.log.log_validator import (
     InvalidRecordsError,
     InvalidTimestampsError,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.log.file_records import TimestampAndOffset
 from barnabas.log.offset_lookup import SpecialTimestamp
+from barnabas.log.segment.file_records import TimestampAndOffset
 from barnabas.log.unified_log import UnifiedLog
 from log_fixtures import NOW, LogBox, all_records, append
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.log.log_config import LogConfig
+from barnabas.log.config.log_config import LogConfig
 from barnabas.log.unified_log import UnifiedLog
 from log_fixtures import NOW, LogBox, all_records, append, client_batch, offsets
 

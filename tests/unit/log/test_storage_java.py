@@ -18,22 +18,22 @@ from barnabas.common.identifiers import uuid_from_string, uuid_to_string
 from barnabas.common.properties import PropertiesError, format_properties, parse_properties
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.clean_shutdown_file import CleanShutdownFile
+from barnabas.log.config.log_config import validate_topic_config
+from barnabas.log.config.log_config_def import LOG_CONFIG_DEF
+from barnabas.log.config.server_log_config import SERVER_LOG_CONFIG_DEF, TOPIC_CONFIG_SYNONYMS
+from barnabas.log.dirs.clean_shutdown_file import CleanShutdownFile
+from barnabas.log.dirs.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
+from barnabas.log.dirs.meta_properties import META_PROPERTIES_FILE, MetaProperties
+from barnabas.log.dirs.offset_checkpoint import OffsetCheckpointFile
+from barnabas.log.dirs.partition_metadata_file import PartitionMetadataFile
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
-from barnabas.log.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
-from barnabas.log.log_config import validate_topic_config
-from barnabas.log.log_config_def import LOG_CONFIG_DEF
-from barnabas.log.meta_properties import META_PROPERTIES_FILE, MetaProperties
-from barnabas.log.offset_checkpoint import OffsetCheckpointFile
-from barnabas.log.partition_metadata_file import PartitionMetadataFile
-from barnabas.log.producer_snapshot import read_snapshot, write_snapshot
-from barnabas.log.producer_state_entry import BatchMetadata, ProducerStateEntry
-from barnabas.log.producer_state_manager import ProducerStateManager
-from barnabas.log.server_log_config import SERVER_LOG_CONFIG_DEF, TOPIC_CONFIG_SYNONYMS
+from barnabas.log.producers.producer_snapshot import read_snapshot, write_snapshot
+from barnabas.log.producers.producer_state_entry import BatchMetadata, ProducerStateEntry
+from barnabas.log.producers.producer_state_manager import ProducerStateManager
 from barnabas.records.control import ControlRecordType, EndTransactionMarker
 from oracles.java import OracleError, OracleUnavailableError
 from oracles.storage import StorageOracle
-from unit.log.producer_samples import PARTITION, entry, new_config
+from unit.log.producers.producer_samples import PARTITION, entry, new_config
 
 pytestmark = pytest.mark.java
 

@@ -17,14 +17,14 @@ from barnabas.common.errors import (
 )
 from barnabas.common.identifiers import random_uuid
 from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.dirs.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
 from barnabas.log.fetch_isolation import FetchIsolation
-from barnabas.log.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.log_writer import UnexpectedAppendOffsetError
 from barnabas.log.storage_errors import FileClosedError
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
 from barnabas.records.batch import CompressionType, TimestampType
 from log_fixtures import (
     NOW,

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import KafkaStorageError
-from barnabas.log import file_handle
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.log_config import LogConfig
+from barnabas.log.config.log_config import LogConfig
+from barnabas.log.segment import file_handle
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.control import ControlRecordType
 from log_fixtures import LogBox, all_batches, all_records, append, client_batch, marker
@@ -245,7 +245,7 @@ def test_the_same_when_the_index_of_aborts_cannot_be_written(tmp_path: Path, mon
         raise OSError(5, "broken")
 
     with monkeypatch.context() as patch:
-        patch.setattr("barnabas.log.transaction_index.write_fully", fail)
+        patch.setattr("barnabas.log.index.transaction_index.write_fully", fail)
         with pytest.raises(KafkaStorageError):
             Sent(2, 0, (), ControlRecordType.ABORT).append_to(log)
     box.restart_process()

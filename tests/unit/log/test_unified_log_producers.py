@@ -16,8 +16,8 @@ from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.log_append_info import LogAppendInfo
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.producers.verification_state import SENTINEL
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.log.verification_state import SENTINEL
 from barnabas.protocol.internal.storage import AbortedTxn
 from barnabas.records.control import ControlRecordType
 from log_fixtures import (

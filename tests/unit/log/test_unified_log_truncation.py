@@ -9,8 +9,8 @@ import pytest
 
 from barnabas.common.errors import OffsetOutOfRangeError, OutOfOrderSequenceError, PolicyViolationError
 from barnabas.common.identifiers import random_uuid
+from barnabas.log.dirs.log_dir_names import log_delete_dir_name, log_future_dir_name
 from barnabas.log.fetch_isolation import FetchIsolation
-from barnabas.log.log_dir_names import log_delete_dir_name, log_future_dir_name
 from barnabas.log.unified_log import LogStartOffsetIncrementReason, UnifiedLog
 from barnabas.records.control import ControlRecordType
 from log_fixtures import (

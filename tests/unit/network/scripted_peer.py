@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import encode_response
 from barnabas.protocol.headers import parse_request_header
 from barnabas.protocol.message import Response
 from barnabas.protocol.messages.api_versions import ApiVersionsResponse
-from unit.network.client_doubles import Sent, all_versions
+from unit.network.client.client_doubles import Sent, all_versions
 
 PATIENCE_S = 10.0
 

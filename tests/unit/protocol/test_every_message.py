@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.protocol.interpreter import interpret_decode, interpret_encode
+from barnabas.protocol.codec.interpreter import interpret_decode, interpret_encode
 from barnabas.protocol.json_form import from_json, to_json
 from oracles.messages import all_messages, message_values, versions_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.common.errors import ProtocolError
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.interpreter import interpret_decode, interpret_encode
+from barnabas.protocol.codec.interpreter import interpret_decode, interpret_encode
 from barnabas.protocol.message import TooManyEntriesError
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.metrics.names import MetricName
-from barnabas.network.response import SendResponse
+from barnabas.network.server.response import SendResponse
 from barnabas.quota.config import QuotaWindows
 from barnabas.quota.quota_entity import DEFAULT, QuotaEntity
 from barnabas.server.request import Request

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import InvalidRequestError
-from barnabas.network.response import END_THROTTLING, SEND, START_THROTTLING, ResponseKind
+from barnabas.network.server.response import END_THROTTLING, SEND, START_THROTTLING, ResponseKind
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from barnabas.protocol.messages.envelope import EnvelopeRequest

@@ -14,7 +14,7 @@ from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.identifiers import Uuid, uuid_from_string
 from barnabas.common.scheduler import MockScheduler
 from barnabas.controller.bootstrap import BootstrapMetadata
-from barnabas.log.meta_properties import MetaProperties
+from barnabas.log.dirs.meta_properties import MetaProperties
 from barnabas.metadata.event_executor import SteppedExecutor
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.loader import MetadataLoader

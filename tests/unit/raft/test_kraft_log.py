@@ -10,7 +10,7 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import OffsetOutOfRangeError
 from barnabas.common.identifiers import METADATA_TOPIC_ID, uuid_to_string
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
-from barnabas.log.segment_damage import CorruptLogError
+from barnabas.log.segment.segment_damage import CorruptLogError
 from barnabas.protocol.internal.topics import CLUSTER_METADATA
 from barnabas.raft.batch_accumulator import BatchAccumulator
 from barnabas.raft.bootstrap_file import write_initial_voters

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.common.config_def import ConfigDef, ConfigError
-from barnabas.log.server_log_config import SERVER_LOG_CONFIG_DEF
+from barnabas.log.config.server_log_config import SERVER_LOG_CONFIG_DEF
 from barnabas.raft.config import (
     RAFT_CONFIG_DEF,
     HostAndPort,

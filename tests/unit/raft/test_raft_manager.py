@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.clock import SYSTEM_CLOCK
-from barnabas.log.log_dir_lock import LogDirLockedError
+from barnabas.log.dirs.log_dir_lock import LogDirLockedError
 from barnabas.raft.client import ApiMessageAndVersion, BatchReader, LeaderAndEpoch, NotLeaderError, OffsetAndEpoch
 from barnabas.raft.kraft_log import KafkaMetadataLog
 from barnabas.raft.raft_manager import KafkaRaftManager

@@ -15,7 +15,7 @@ from barnabas._kernels import compressed_batch
 from barnabas._kernels.pure import compressed_batch as pure
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.log_config import LogConfig
+from barnabas.log.config.log_config import LogConfig
 from barnabas.log.log_validator import LogValidator
 from barnabas.records.batch import HEADER_SIZE, CompressionType, RecordBatch
 from barnabas.records.builder import RecordBatchBuilder

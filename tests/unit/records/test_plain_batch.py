@@ -14,7 +14,7 @@ from barnabas._kernels import record_batch
 from barnabas._kernels.pure import record_batch as pure
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.log_config import LogConfig
+from barnabas.log.config.log_config import LogConfig
 from barnabas.log.log_validator import LogValidator
 from barnabas.records.batch import HEADER, CompressionType
 from barnabas.records.builder import RecordBatchBuilder

@@ -9,15 +9,15 @@ import pytest
 
 from barnabas.common.errors import Errors, KafkaStorageError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.log.log_dir_names import is_delete_dir
-from barnabas.log.offset_checkpoint import HIGH_WATERMARK_CHECKPOINT_FILE, OffsetCheckpointFile
+from barnabas.log.dirs.log_dir_names import is_delete_dir
+from barnabas.log.dirs.offset_checkpoint import HIGH_WATERMARK_CHECKPOINT_FILE, OffsetCheckpointFile
 from barnabas.metadata.directory_id import LOST, UNASSIGNED
 from barnabas.metrics.names import MBeanName
 from barnabas.metrics.yammer.registry import Gauge
 from barnabas.protocol.internal.metadata import RemoveTopicRecord
-from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.partition import Partition
-from barnabas.replica.replica_fetchers import InitialFetchState
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
+from barnabas.replica.follower.replica_fetchers import InitialFetchState
+from barnabas.replica.partition.partition import Partition
 from log_fixtures import client_batch
 from replica_fixtures import T0, T0_ID, TOPIC_ID, ReplicaBox
 from unit.metadata.samples import delta_of, metadata_version, partition, provenance, topic, uid

@@ -10,7 +10,7 @@ from barnabas.common.config_def import ConfigDef, ConfigError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metadata.endpoint import Node
 from barnabas.replica.config import ReplicaManagerConfig
-from barnabas.replica.replica_selector import (
+from barnabas.replica.fetch.replica_selector import (
     LeaderSelector,
     RackAwareReplicaSelector,
     ReplicaView,
@@ -60,7 +60,7 @@ def test_selectors_by_name() -> None:
     assert make_replica_selector(None) is None
     kafka = make_replica_selector("org.apache.kafka.common.replica.RackAwareReplicaSelector")
     assert isinstance(kafka, RackAwareReplicaSelector)
-    own = make_replica_selector("barnabas.replica.replica_selector.LeaderSelector")
+    own = make_replica_selector("barnabas.replica.fetch.replica_selector.LeaderSelector")
     assert isinstance(own, LeaderSelector)
     with pytest.raises(ConfigError):
         make_replica_selector("no.such.Selector")

@@ -15,10 +15,10 @@ from barnabas.common.clock import SYSTEM_CLOCK, MockClock
 from barnabas.common.errors import Errors, KafkaStorageError
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.log.file_records import FileRecords
-from barnabas.log.log_dir_names import is_delete_dir, is_future_dir
+from barnabas.log.dirs.log_dir_names import is_delete_dir, is_future_dir
+from barnabas.log.segment.file_records import FileRecords
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsResult
-from barnabas.replica.partition import Partition
+from barnabas.replica.partition.partition import Partition
 from log_fixtures import NOW, all_records, client_batch, values
 from replica_fixtures import T0, T0_ID, ReplicaBox
 from unit.metadata.samples import topic, uid

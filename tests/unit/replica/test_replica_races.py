@@ -11,8 +11,8 @@ import pytest
 
 from barnabas.common.errors import Errors
 from barnabas.protocol.messages.fetch import FetchPartition
-from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.replica_quota import UNBOUNDED_QUOTA
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
+from barnabas.replica.follower.replica_quota import UNBOUNDED_QUOTA
 from barnabas.replica.results import FetchPartitionData, ProduceResult
 from log_fixtures import all_records, client_batch, offsets
 from replica_fixtures import T0_ID, TOPIC_ID, ReplicaBox, consumer

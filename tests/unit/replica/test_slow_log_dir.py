@@ -13,11 +13,11 @@ from benchmarks.waiting import until
 from barnabas.common.errors import Errors
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.file_handle import Buffer
-from barnabas.log.log_dir_pace import SURELY_SLOW_NS
+from barnabas.log.dirs.log_dir_pace import SURELY_SLOW_NS
 from barnabas.log.log_validator import LogValidator
+from barnabas.log.segment.file_handle import Buffer
 from barnabas.records.batch import RecordBatch
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import NOBODYS_BUFFERS, ProduceResult
 from log_fixtures import all_records, client_batch, values
 from replica_fixtures import TOPIC_ID, ReplicaBox

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.network.endpoint import SecurityProtocol
+from barnabas.network.server.endpoint import SecurityProtocol
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.security.principal import KafkaPrincipal
 from barnabas.security.request_context import RequestContext

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from barnabas.common.errors import Errors, SecurityDisabledError
-from barnabas.network.endpoint import Endpoint
+from barnabas.network.server.endpoint import Endpoint
 from barnabas.security.acl import AclBindingFilter, AclOperation, ResourcePattern, ResourceType, acl
 from barnabas.security.audit_log import AUDIT_LOGGER, TRACE, AuditLog
 from barnabas.security.authorizer import (

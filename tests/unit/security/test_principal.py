@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.common.errors import PrincipalDeserializationError
-from barnabas.network.endpoint import SecurityProtocol
-from barnabas.network.plane import ConnectionContext
+from barnabas.network.server.endpoint import SecurityProtocol
+from barnabas.network.server.plane import ConnectionContext
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.security.principal import (
     ANONYMOUS,

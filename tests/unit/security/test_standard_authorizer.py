@@ -19,7 +19,7 @@ from barnabas.common.errors import (
     UnknownServerError,
 )
 from barnabas.common.identifiers import Uuid
-from barnabas.network.endpoint import Endpoint
+from barnabas.network.server.endpoint import Endpoint
 from barnabas.security.acl import (
     CLUSTER_NAME,
     AccessControlEntryFilter,

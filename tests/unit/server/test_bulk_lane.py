@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.response import CLOSE_CONNECTION, DROP_CONNECTION, SEND
+from barnabas.network.server.response import CLOSE_CONNECTION, DROP_CONNECTION, SEND
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.server.bulk_lane import BULK_QUEUE_BYTES, BULK_RESPONSE_BYTES, STALLED_MS
 from barnabas.server.dispatch import LIGHT_BYTES

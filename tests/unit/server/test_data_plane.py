@@ -9,9 +9,9 @@ import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import InvalidRequestError, UnsupportedVersionError
-from barnabas.network.endpoint import SecurityProtocol
-from barnabas.network.memory_pool import UNBOUNDED
-from barnabas.network.plane import ConnectionContext
+from barnabas.network.reactor.memory_pool import UNBOUNDED
+from barnabas.network.server.endpoint import SecurityProtocol
+from barnabas.network.server.plane import ConnectionContext
 from barnabas.protocol.api_keys import ApiKey, Scope
 from barnabas.protocol.headers import ParsedHeader
 from barnabas.server.api_version_manager import ApiVersionManager

@@ -15,8 +15,8 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock, MockClock
 from barnabas.common.errors import ProtocolError
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.metrics.names import MBeanName
-from barnabas.network.memory_pool import SimpleMemoryPool
-from barnabas.network.response import CLOSE_CONNECTION, SEND
+from barnabas.network.reactor.memory_pool import SimpleMemoryPool
+from barnabas.network.server.response import CLOSE_CONNECTION, SEND
 from barnabas.server.handler_pool import WAKE_AFTER, KafkaRequestHandlerPool, RequestRunner
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal

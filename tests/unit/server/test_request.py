@@ -7,8 +7,8 @@ import pytest
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import ProtocolError
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.memory_pool import SimpleMemoryPool
-from barnabas.network.response import NO_OP, NetworkResponse
+from barnabas.network.reactor.memory_pool import SimpleMemoryPool
+from barnabas.network.server.response import NO_OP, NetworkResponse
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.server.request_metrics import RequestTimes
 from network_fixtures import heartbeat, request_from

@@ -20,8 +20,8 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
 from barnabas.metrics.names import MBeanName
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.memory_pool import SimpleMemoryPool
-from barnabas.network.response import (
+from barnabas.network.reactor.memory_pool import SimpleMemoryPool
+from barnabas.network.server.response import (
     CLOSE_CONNECTION,
     END_THROTTLING,
     NO_OP,

@@ -16,7 +16,7 @@ from barnabas.common.errors import (
     TopicAuthorizationError,
 )
 from barnabas.metrics.names import MBeanName
-from barnabas.network.response import CLOSE_CONNECTION, END_THROTTLING, SEND, START_THROTTLING
+from barnabas.network.server.response import CLOSE_CONNECTION, END_THROTTLING, SEND, START_THROTTLING
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from barnabas.protocol.messages.envelope import EnvelopeRequest

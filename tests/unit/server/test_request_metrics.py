@@ -12,7 +12,7 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
 from barnabas.metrics.names import MBeanName
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.response import NO_OP, NetworkResponse
+from barnabas.network.server.response import NO_OP, NetworkResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.fetch import FetchRequest, ReplicaState

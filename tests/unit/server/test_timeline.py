@@ -14,7 +14,7 @@ import pytest
 
 from barnabas._kernels.pure import metrics as pure_metrics
 from barnabas._kernels.pure import timeline as pure_timeline
-from barnabas.network.memory_pool import UNBOUNDED, SimpleMemoryPool
+from barnabas.network.reactor.memory_pool import UNBOUNDED, SimpleMemoryPool
 from barnabas.protocol.api_keys import ApiKey
 
 NOT_SET = pure_timeline.NOT_SET

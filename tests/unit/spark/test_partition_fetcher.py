@@ -18,9 +18,9 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages.fetch import AbortedTransaction, PartitionData
-from barnabas.records.columns import HEADERS_TYPE, encode_batch
+from barnabas.records.columns.arrow import HEADERS_TYPE, encode_batch
 from barnabas.spark.client_settings import ClientSettings
 from barnabas.spark.cluster_client import ClusterClient
 from barnabas.spark.data_loss import DataLoss, DataLossError

@@ -134,7 +134,7 @@ def test_a_payload_is_decoded_when_somebody_asks() -> None:
 
 def test_nothing_that_a_broker_needs_loads_protobuf() -> None:
     program = (
-        "import sys, barnabas.broker.kafka_raft_server, barnabas.telemetry.otlp, barnabas.cli.telemetry;"
+        "import sys, barnabas.broker.node.kafka_raft_server, barnabas.telemetry.otlp, barnabas.cli.telemetry;"
         "sys.exit(any(name.split('.')[0] in ('google', 'opentelemetry') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0

@@ -15,7 +15,7 @@ from barnabas.common.errors import Errors
 from barnabas.common.log_safety import MAX_ARGUMENT
 from barnabas.common.scheduler import MockScheduler
 from barnabas.metrics.yammer.registry import MetricsRegistry
-from barnabas.network.response import SendResponse
+from barnabas.network.server.response import SendResponse
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.security.principal import KafkaPrincipal
 from barnabas.server.request import Request

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import Errors
-from barnabas.network.response import SendResponse
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
+from barnabas.network.server.response import SendResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import LENGTH_SIZE, response_parts
 from barnabas.protocol.message import Response

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 # cython: freethreading_compatible=True, auto_pickle=False
-"""The compiled half of `barnabas.records.columns`: records sections from raw Arrow memory, and back.
+"""The compiled half of `barnabas.records.columns.arrow`: records sections from raw Arrow memory, and back.
 
 Everything here works on the *records section* of a batch, the bytes after its 61-byte header, once decompressed.
 Both directions go over their input twice, so that each output is allocated once, at its exact size:

@@ -20,7 +20,8 @@ from barnabas._kernels.compiled.octets cimport int32_at
 from barnabas._kernels.compiled.sockets import large_buffer, new_buffer
 from barnabas.common.errors import AuthenticationError
 from barnabas.common.memory_reuse import is_free
-from barnabas.network import channel_state, mute
+from barnabas.network.reactor import channel_state
+from barnabas.network.reactor import mute
 
 cdef extern from "unistd.h" nogil:
     ssize_t pread(int fd, void *buffer, size_t count, int64_t position)
@@ -255,7 +256,7 @@ cdef list joined_runs(pieces, Py_ssize_t limit):
 
 
 cdef class KafkaChannel:
-    """One connection: see `barnabas.network.channel`."""
+    """One connection: see `barnabas.network.reactor.channel`."""
 
     cdef public object id
     cdef public object transport

@@ -2,7 +2,7 @@
 
 `NetworkSend` is one outgoing message, `KafkaChannel` one connection with its buffers, `Reactor` polls and moves the
 bytes of all ready channels. They hold no policy. The reactor leaves everything outside the fast path (a handshake, a
-full socket, a partial request, the end of a connection) in its list `attention`, and `barnabas.network.selector`
+full socket, a partial request, the end of a connection) in its list `attention`, and `barnabas.network.reactor.selector`
 decides. Nothing here calls back.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from barnabas._kernels.pure.sockets import large_buffer, new_buffer, resize
 from barnabas.common.errors import AuthenticationError
 from barnabas.common.memory_reuse import is_free
-from barnabas.network.channel_state import (
+from barnabas.network.reactor.channel_state import (
     FIRST_ALLOCATION,
     LARGE,
     MOST_SPARES,
@@ -30,7 +30,7 @@ from barnabas.network.channel_state import (
     InvalidReceiveError,
     with_room_to_grow,
 )
-from barnabas.network.mute import MUTED, NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent, next_state
+from barnabas.network.reactor.mute import MUTED, NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent, next_state
 
 READ = 1
 WRITE = 4
@@ -225,7 +225,7 @@ def _joined_runs(pieces: Sequence[Any], limit: int) -> list[Any]:
 
 
 class KafkaChannel:
-    """One connection: see `barnabas.network.channel`."""
+    """One connection: see `barnabas.network.reactor.channel`."""
 
     __slots__ = (
         "_ahead_at",

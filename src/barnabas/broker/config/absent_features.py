@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from barnabas.broker.config.listener_prefix import base_name
 from barnabas.common.config_def import ConfigError
-from barnabas.network.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.server.endpoint import Endpoint, SecurityProtocol
 
 logger = logging.getLogger(__name__)
 

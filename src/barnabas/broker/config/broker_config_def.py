@@ -27,7 +27,7 @@ from barnabas.broker.config.security_config_def import SECURITY_CONFIG_DEF
 from barnabas.broker.config.share_group_config_def import SHARE_GROUP_CONFIG_DEF
 from barnabas.broker.config.transaction_config_def import TRANSACTION_CONFIG_DEF
 from barnabas.common.config_def import ConfigDef
-from barnabas.log.server_log_config import SERVER_LOG_CONFIG_DEF
+from barnabas.log.config.server_log_config import SERVER_LOG_CONFIG_DEF
 from barnabas.raft.config import RAFT_CONFIG_DEF
 
 BROKER_CONFIG_DEF: Final = ConfigDef(

@@ -38,8 +38,8 @@ from barnabas.common.errors import (
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.numerals import parse_integer
 from barnabas.common.topic_names import validate_topic_name
-from barnabas.log.log_config_def import LOG_CONFIG_DEF
-from barnabas.log.server_log_config import server_synonym
+from barnabas.log.config.log_config_def import LOG_CONFIG_DEF
+from barnabas.log.config.server_log_config import server_synonym
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.configs import ConfigResource, ConfigResourceType, Settings
 from barnabas.protocol.messages.describe_configs import (

@@ -10,9 +10,9 @@ from barnabas.broker.config.group_config import GROUP_CONFIG_DEF, validate_group
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.controller.config_schema import KafkaConfigSchema
 from barnabas.controller.config_validator import ControllerConfigurationValidator
-from barnabas.log.log_config import validate_topic_config
-from barnabas.log.log_config_def import LOG_CONFIG_DEF
-from barnabas.log.server_log_config import TOPIC_CONFIG_SYNONYMS
+from barnabas.log.config.log_config import validate_topic_config
+from barnabas.log.config.log_config_def import LOG_CONFIG_DEF
+from barnabas.log.config.server_log_config import TOPIC_CONFIG_SYNONYMS
 from barnabas.metadata.configs import ConfigResourceType
 
 CONFIG_SCHEMA: Final = KafkaConfigSchema(

@@ -20,8 +20,8 @@ from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.broker.config.listener_prefix import base_name, split_listener
 from barnabas.broker.config.terms import LONG, MAX_LONG, MEDIUM, at_least
 from barnabas.common.config_def import ConfigDef, ConfigError
-from barnabas.log.cleaner_config import RECONFIGURABLE_CONFIGS as CLEANER_CONFIGS
-from barnabas.log.server_log_config import TOPIC_CONFIG_SYNONYMS
+from barnabas.log.cleaner.cleaner_config import RECONFIGURABLE_CONFIGS as CLEANER_CONFIGS
+from barnabas.log.config.server_log_config import TOPIC_CONFIG_SYNONYMS
 
 LOG_CONFIGS: Final = frozenset(synonyms[0].name for synonyms in TOPIC_CONFIG_SYNONYMS.values())
 """The defaults of topic settings."""

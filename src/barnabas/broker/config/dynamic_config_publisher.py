@@ -13,7 +13,7 @@ from barnabas.broker.config.dynamic_config_names import DYNAMIC_CONFIG_DEF
 from barnabas.broker.config.group_config import GROUP_CONFIG_DEF
 from barnabas.broker.config.listener_prefix import base_name
 from barnabas.common.config_def import ConfigDef, Password
-from barnabas.log.log_config_def import LOG_CONFIG_DEF
+from barnabas.log.config.log_config_def import LOG_CONFIG_DEF
 from barnabas.metadata.configs import ConfigResource, ConfigResourceType, Settings
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage

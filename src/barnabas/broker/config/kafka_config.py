@@ -30,13 +30,13 @@ from barnabas.common.errors import InvalidConfigurationError
 from barnabas.common.numerals import parse_integer
 from barnabas.controller.bootstrap import BootstrapMetadata
 from barnabas.controller.config import ControllerConfig
-from barnabas.log.cleaner_config import CleanerConfig
-from barnabas.log.log_manager_config import LogManagerConfig
-from barnabas.log.producer_states import ProducerStateManagerConfig
-from barnabas.log.server_log_config import broker_topic_defaults, log_directories
-from barnabas.network.config import SocketServerConfig
-from barnabas.network.connection_limits import ConnectionLimits
-from barnabas.network.endpoint import Endpoint
+from barnabas.log.cleaner.cleaner_config import CleanerConfig
+from barnabas.log.config.server_log_config import broker_topic_defaults, log_directories
+from barnabas.log.manager.log_manager_config import LogManagerConfig
+from barnabas.log.producers.producer_states import ProducerStateManagerConfig
+from barnabas.network.server.config import SocketServerConfig
+from barnabas.network.server.connection_limits import ConnectionLimits
+from barnabas.network.server.endpoint import Endpoint
 from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 from barnabas.raft.config import HostAndPort, RaftConfig, VoterAddress, metadata_log_dir, parse_host_and_port
 from barnabas.replica.config import ReplicaManagerConfig

@@ -20,7 +20,7 @@ from barnabas.broker.config.listeners import (
 )
 from barnabas.common.config_def import ConfigError, ConfigValues
 from barnabas.coordinator.group.group_coordinator_config import assignor_name
-from barnabas.network.endpoint import Endpoint
+from barnabas.network.server.endpoint import Endpoint
 from barnabas.raft.config import BOOTSTRAP_SERVERS, VOTERS
 
 logger = logging.getLogger(__name__)

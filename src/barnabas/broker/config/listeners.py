@@ -26,7 +26,7 @@ from typing import Final, Self
 
 from barnabas.common.config_def import ConfigError, ConfigValues
 from barnabas.common.dataclass import dataclass, replace
-from barnabas.network.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.server.endpoint import Endpoint, SecurityProtocol
 
 LISTENERS: Final = "listeners"
 ADVERTISED_LISTENERS: Final = "advertised.listeners"

@@ -28,11 +28,11 @@ from barnabas.broker.config.dynamic_config_names import (
 )
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.common.config_def import ConfigError
-from barnabas.log.cleaner_config import RECONFIGURABLE_CONFIGS as CLEANER_CONFIGS
-from barnabas.log.log_cleaner import LogCleaner
-from barnabas.log.log_config import validate_broker_topic_defaults
-from barnabas.log.producer_states import ProducerStateManagerConfig
-from barnabas.network.connection_quotas import ConnectionQuotas
+from barnabas.log.cleaner.cleaner_config import RECONFIGURABLE_CONFIGS as CLEANER_CONFIGS
+from barnabas.log.cleaner.log_cleaner import LogCleaner
+from barnabas.log.config.log_config import validate_broker_topic_defaults
+from barnabas.log.producers.producer_states import ProducerStateManagerConfig
+from barnabas.network.server.connection_quotas import ConnectionQuotas
 
 logger = logging.getLogger(__name__)
 

@@ -46,10 +46,10 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
 )
 from barnabas.replica.broker_topic_stats import BrokerTopicStats
-from barnabas.replica.fetch_context import FetchContext, response_size
-from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.fetch_session_manager import FetchManager, replica_id
-from barnabas.replica.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
+from barnabas.replica.fetch.fetch_context import FetchContext, response_size
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session_manager import FetchManager, replica_id
+from barnabas.replica.follower.replica_quota import UNBOUNDED_QUOTA, ReplicaQuota
 from barnabas.replica.results import (
     NO_REPLICA,
     ClientMetadata,

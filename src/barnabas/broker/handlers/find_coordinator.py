@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from barnabas.broker.auto_topic_creation_manager import AutoTopicCreationManager
-from barnabas.broker.coordinators import CoordinatorService, CoordinatorType
+from barnabas.broker.node.coordinators import CoordinatorService, CoordinatorType
+from barnabas.broker.to_controller.auto_topic_creation_manager import AutoTopicCreationManager
 from barnabas.common.errors import Errors, InvalidRequestError
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.endpoint import NO_NODE, Node

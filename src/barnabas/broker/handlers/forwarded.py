@@ -7,7 +7,7 @@ AddRaftVoter (v0-1), RemoveRaftVoter (v0).
 
 All of them change the cluster's metadata or read state that only the controller has. The broker decodes them, to reject
 malformed requests, but authorizes nothing: the Envelope contains the client's principal, and the controller decides.
-The served versions are those that both nodes support (see :mod:`barnabas.broker.broker_api_versions`).
+The served versions are those that both nodes support (see :mod:`barnabas.broker.handlers.broker_api_versions`).
 
 Throttling happens once, here: the controller returns the throttle time for the client's mutations, and this broker
 mutes the client for that time, or longer if the client's request quota requires it.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas.broker.forwarding_manager import ForwardingManager
+from barnabas.broker.to_controller.forwarding_manager import ForwardingManager
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Response
 from barnabas.server.dispatch import handles

@@ -13,7 +13,7 @@ A request goes through these steps. The first three decide which of its partitio
    :mod:`~barnabas.broker.handlers.transactional_produce`. All others skip it.
 5. **Append.** The replica manager calls back when enough replicas for ``acks`` have the records: at once for 0 and 1,
    perhaps much later for -1. If a log directory is slow, it appends later, on another thread
-   (:mod:`barnabas.log.log_dir_pace`), and keeps the buffer until then.
+   (:mod:`barnabas.log.dirs.log_dir_pace`), and keeps the buffer until then.
 6. **Response**, with the larger of two throttle times: bytes and request time. With acks=0 there is no response. The
    connection then stays open, or is closed after an error, because nothing else would tell the client. The request
    time is not charged, because no response carries a throttle time.
@@ -65,7 +65,7 @@ from barnabas.records.batch import (
     CompressionType,
 )
 from barnabas.records.compressed_batch import decompressed_bound
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper

@@ -28,13 +28,13 @@ from barnabas.coordinator.transaction.add_partitions_to_txn_manager import (
     TransactionSupportedOperation,
 )
 from barnabas.coordinator.transaction.transaction_metadata import ProducerIdAndEpoch
-from barnabas.log.log_dir_pace import Lane
-from barnabas.log.producer_states import ProducerStateManagerConfig
-from barnabas.log.verification_state import SENTINEL, VerificationGuard
+from barnabas.log.dirs.log_dir_pace import Lane
+from barnabas.log.producers.producer_states import ProducerStateManagerConfig
+from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
 from barnabas.protocol.message import Buffer
 from barnabas.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_MASK
-from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.partition import Partition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
+from barnabas.replica.partition.partition import Partition
 from barnabas.replica.results import NOBODYS_BUFFERS, BufferHolder, ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
 

@@ -23,7 +23,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from barnabas.common.errors import Errors, InvalidRequestError
-from barnabas.common.gathering import Gathering
+from barnabas.common.events.gathering import Gathering
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.transaction.pending_complete_txn import TxnMarker

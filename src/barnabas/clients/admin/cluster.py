@@ -15,7 +15,7 @@ from barnabas.clients.admin.topics import operations_of
 from barnabas.common.errors import ApiError, UnknownServerError, raise_for_code
 from barnabas.common.identifiers import uuid_to_string
 from barnabas.common.topic_names import CLUSTER_METADATA_TOPIC
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages import describe_quorum as quorum_api
 from barnabas.protocol.messages import update_features as features_api
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -31,7 +31,7 @@ from barnabas.common.errors import (
     raise_for_code,
 )
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages import consumer_group_describe as consumer_api
 from barnabas.protocol.messages import describe_groups as classic_api
 from barnabas.protocol.messages import leave_group as leave_api

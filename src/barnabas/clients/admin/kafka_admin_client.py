@@ -31,8 +31,8 @@ from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.identifiers import Uuid
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
-from barnabas.network.host_resolver import HostResolver, resolve_all_ips
-from barnabas.network.selectable import Selectable
+from barnabas.network.client.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.reactor.selectable import Selectable
 
 ADMIN_GROUP: Final = f"{METRIC_GROUP_PREFIX}-metrics"
 

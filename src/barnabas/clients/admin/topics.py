@@ -20,7 +20,7 @@ from barnabas.common.errors import (
     UnsupportedVersionError,
 )
 from barnabas.common.identifiers import ZERO_UUID, Uuid, uuid_to_string
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages import create_partitions as partitions_api
 from barnabas.protocol.messages import create_topics as create_api
 from barnabas.protocol.messages import delete_topics as delete_api

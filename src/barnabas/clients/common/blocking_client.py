@@ -16,16 +16,16 @@ from typing import Any, Final, NamedTuple, Self
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import BarnabasError, Errors
-from barnabas.network.channel_factory import ChannelFactory, plaintext
-from barnabas.network.client import NetworkClient
-from barnabas.network.client_config import NetworkClientConfig
-from barnabas.network.client_request import ClientRequest, ClientResponse, RequestBuilder
-from barnabas.network.connection_failure import explain_request_timeout, explain_setup_timeout
-from barnabas.network.host_resolver import HostResolver, resolve_all_ips
-from barnabas.network.metadata_updater import ManualMetadataUpdater
-from barnabas.network.node import Node
-from barnabas.network.node_connection import ConnectionState
-from barnabas.network.selector import Selector
+from barnabas.network.client.client_config import NetworkClientConfig
+from barnabas.network.client.client_request import ClientRequest, ClientResponse, RequestBuilder
+from barnabas.network.client.connection_failure import explain_request_timeout, explain_setup_timeout
+from barnabas.network.client.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.client.metadata_updater import ManualMetadataUpdater
+from barnabas.network.client.network_client import NetworkClient
+from barnabas.network.client.node import Node
+from barnabas.network.client.node_connection import ConnectionState
+from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
+from barnabas.network.reactor.selector import Selector
 from barnabas.protocol.message import Request
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas.protocol.versions import VersionRange

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 
 from barnabas.common.config_def import ConfigError
-from barnabas.network.host_resolver import HostResolver, resolve_all_ips
-from barnabas.network.node import Node
+from barnabas.network.client.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.client.node import Node
 
 log = logging.getLogger(__name__)
 

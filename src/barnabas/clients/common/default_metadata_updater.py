@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from barnabas.clients.common.metadata import Metadata, MetadataRequestAndVersion
 from barnabas.common.errors import ApiError, AuthenticationError, Errors
-from barnabas.network.client_request import ClientRequest
-from barnabas.network.metadata_updater import MetadataClient, MetadataUpdater
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientRequest
+from barnabas.network.client.metadata_updater import MetadataClient, MetadataUpdater
+from barnabas.network.client.node import Node
 from barnabas.protocol.message import Response
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 

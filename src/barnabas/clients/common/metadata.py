@@ -19,8 +19,8 @@ from barnabas.common.errors import (
 )
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.exponential_backoff import ExponentialBackoff
-from barnabas.network.node import Node
+from barnabas.network.client.exponential_backoff import ExponentialBackoff
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 
 
 class PartitionInfo(NamedTuple):

@@ -12,13 +12,13 @@ from barnabas.clients.common.telemetry.telemetry_sender import TelemetrySender
 from barnabas.common.clock import Clock
 from barnabas.common.config_def import ConfigValues
 from barnabas.metrics.registry import Metrics
-from barnabas.network.channel_factory import channel_factory_for
-from barnabas.network.client import NetworkClient
-from barnabas.network.client_config import NetworkClientConfig
-from barnabas.network.host_resolver import HostResolver
-from barnabas.network.selectable import Selectable
-from barnabas.network.selector import Selector
-from barnabas.network.selector_metrics import SelectorMetrics
+from barnabas.network.client.client_config import NetworkClientConfig
+from barnabas.network.client.host_resolver import HostResolver
+from barnabas.network.client.network_client import NetworkClient
+from barnabas.network.client.selector_metrics import SelectorMetrics
+from barnabas.network.reactor.channel_factory import channel_factory_for
+from barnabas.network.reactor.selectable import Selectable
+from barnabas.network.reactor.selector import Selector
 from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
 
 

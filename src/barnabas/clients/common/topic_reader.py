@@ -13,7 +13,7 @@ from barnabas.clients.common.partition_errors import LEADER_MOVED, TOPIC_MISSING
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
 from barnabas.protocol.messages.list_offsets import ListOffsetsResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse

@@ -15,7 +15,7 @@ from barnabas.clients.common.topic_reader import ClusterState, TopicReader, Unkn
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.records.batch import iter_batches
 from barnabas.records.reader import Record, read_records
 

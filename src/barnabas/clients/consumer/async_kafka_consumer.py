@@ -30,7 +30,7 @@ from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
-from barnabas.network.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.client.host_resolver import HostResolver, resolve_all_ips
 
 if TYPE_CHECKING:
     import pyarrow as pa

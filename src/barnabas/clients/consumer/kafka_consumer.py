@@ -33,8 +33,8 @@ from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
-from barnabas.network.host_resolver import HostResolver, resolve_all_ips
-from barnabas.network.selectable import Selectable
+from barnabas.network.client.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.reactor.selectable import Selectable
 
 if TYPE_CHECKING:
     import pyarrow as pa

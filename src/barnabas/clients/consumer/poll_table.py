@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from barnabas._kernels import columns
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.records.columns import BINARY, BINARY_TYPES, FetchedSections, assemble_batches
-from barnabas.records.columns import SCHEMA as BATCH_SCHEMA
+from barnabas.records.columns.arrow import BINARY, BINARY_TYPES, FetchedSections, assemble_batches
+from barnabas.records.columns.arrow import SCHEMA as BATCH_SCHEMA
 
 if TYPE_CHECKING:
     from barnabas.clients.consumer.internals.consumer_core import ConsumerCore

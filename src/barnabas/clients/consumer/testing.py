@@ -22,7 +22,7 @@ from barnabas.clients.consumer.kafka_consumer import KafkaConsumer
 from barnabas.clients.testing import Fate, Handled, InMemorySelector, ScriptedCluster
 from barnabas.common.errors import Errors
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.host_resolver import ResolvedAddress
+from barnabas.network.client.host_resolver import ResolvedAddress
 from barnabas.protocol.message import Response
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,

@@ -68,10 +68,10 @@ from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
-from barnabas.network.client import NetworkClient
-from barnabas.network.host_resolver import HostResolver, resolve_all_ips
-from barnabas.network.node_api_versions import ApiVersions
-from barnabas.network.selectable import Selectable
+from barnabas.network.client.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.client.network_client import NetworkClient
+from barnabas.network.client.node_api_versions import ApiVersions
+from barnabas.network.reactor.selectable import Selectable
 from barnabas.records.batch import CompressionType
 from barnabas.records.builder import estimate_size_in_bytes_upper_bound
 

@@ -29,7 +29,7 @@ from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 
 partition_for_key = murmur2.partition_for_key
 

@@ -6,10 +6,10 @@ import socket
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas._kernels import reactor
-from barnabas.network.channel import ANONYMOUS, ChannelState, KafkaChannel
-from barnabas.network.memory_pool import UNBOUNDED
-from barnabas.network.selector import CloseMode
-from barnabas.network.send import NetworkSend
+from barnabas.network.reactor.channel import ANONYMOUS, ChannelState, KafkaChannel
+from barnabas.network.reactor.memory_pool import UNBOUNDED
+from barnabas.network.reactor.selector import CloseMode
+from barnabas.network.reactor.send import NetworkSend
 from barnabas.network.transport import TransportLayer
 
 if TYPE_CHECKING:

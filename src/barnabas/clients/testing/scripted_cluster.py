@@ -18,8 +18,8 @@ from barnabas.clients.testing.scripted_transactions import ScriptedTransactions
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.host_resolver import ResolvedAddress
-from barnabas.network.node import Node
+from barnabas.network.client.host_resolver import ResolvedAddress
+from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import response_parts
 from barnabas.protocol.headers import parse_request_header

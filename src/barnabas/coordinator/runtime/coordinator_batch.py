@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.log.verification_state import SENTINEL, VerificationGuard
+from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, CompressionType
 from barnabas.records.builder import RecordBatchBuilder
 
 if TYPE_CHECKING:
-    from barnabas.common.deferred_event_queue import DeferredEvent
+    from barnabas.common.events.deferred_event_queue import DeferredEvent
     from barnabas.server.timer.timer_task import TimerTask
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from barnabas.common.clock import Clock
-from barnabas.common.deferred_event_queue import DeferredEvent, DeferredEventQueue
 from barnabas.common.errors import NotCoordinatorError, RecordTooLargeError
+from barnabas.common.events.deferred_event_queue import DeferredEvent, DeferredEventQueue
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_batch import CoordinatorBatch
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord, CoordinatorRecordSerde
@@ -16,8 +16,8 @@ from barnabas.coordinator.runtime.coordinator_shard import CoordinatorShard
 from barnabas.coordinator.runtime.coordinator_state import CoordinatorState
 from barnabas.coordinator.runtime.partition_writer import PartitionWriter
 from barnabas.coordinator.runtime.snapshottable_coordinator import SnapshottableCoordinator
-from barnabas.log.producer_append_info import TRANSACTION_VERSION_UNKNOWN
-from barnabas.log.verification_state import SENTINEL, VerificationGuard
+from barnabas.log.producers.producer_append_info import TRANSACTION_VERSION_UNKNOWN
+from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, CompressionType
 from barnabas.records.builder import record_size_in_bytes
 from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch

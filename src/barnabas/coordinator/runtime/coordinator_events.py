@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_shard import CoordinatorShard
-from barnabas.log.verification_state import SENTINEL, VerificationGuard
+from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from barnabas.records.control import ControlRecordType
 from barnabas.server.timer.timer_task import TimerTask

@@ -15,7 +15,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord, CoordinatorRecordSerde
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
 from barnabas.records.batch import RecordBatch, iter_batches
 from barnabas.records.control import ControlRecordType, parse_control_type
 from barnabas.records.reader import read_records

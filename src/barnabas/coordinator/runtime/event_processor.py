@@ -13,7 +13,7 @@ from barnabas.common.errors import ApiError, NotCoordinatorError
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.shutdownable_thread import ExitProcedure, ShutdownableThread, exit_process
 from barnabas.coordinator.runtime.event_accumulator import EventAccumulator
-from barnabas.log.log_dir_pace import Lane, LogDirPaces
+from barnabas.log.dirs.log_dir_pace import Lane, LogDirPaces
 
 logger = LimitedLogger(logging.getLogger(__name__))
 

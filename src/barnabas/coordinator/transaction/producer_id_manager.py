@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import CoordinatorLoadInProgressError, Errors
 from barnabas.common.scheduler import ONCE, ScheduledTask, Scheduler
-from barnabas.network.client_request import ClientResponse
+from barnabas.network.client.client_request import ClientResponse
 
 if TYPE_CHECKING:
     from barnabas.server.controller_channel import ControllerChannel

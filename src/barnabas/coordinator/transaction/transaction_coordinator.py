@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 from barnabas.common.client_pattern import ClientPattern, PatternTimeoutError, search_limit_ms
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
-from barnabas.common.gathering import Gathering
+from barnabas.common.events.gathering import Gathering
 from barnabas.common.java_hash import partition_for
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.scheduler import ScheduledTask, Scheduler

@@ -15,10 +15,10 @@ from barnabas.common.topic_names import GROUP_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.transaction.pending_complete_txn import TxnMarker
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.file_handle import Buffer
+from barnabas.log.segment.file_handle import Buffer
 from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
-from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.partition import Partition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
+from barnabas.replica.partition.partition import Partition
 from barnabas.replica.results import NOBODYS_BUFFERS, BufferHolder, ProduceCallback, ProduceResult
 
 logger = logging.getLogger(__name__)

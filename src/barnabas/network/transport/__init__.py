@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from barnabas._kernels import sockets
-from barnabas.network.loopback import do_not_pace
+from barnabas.network.transport.loopback import do_not_pace
 
 
 class TransportLayer(Protocol):

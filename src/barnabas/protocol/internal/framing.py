@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
-from barnabas.protocol.compiler.runtime import read_uvarint, uvarint
+from barnabas.protocol.codec.runtime import read_uvarint, uvarint
 from barnabas.protocol.message import Buffer, Message
 
 FRAME_VERSION = 1

@@ -9,7 +9,7 @@ import pytest
 from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.broker.config.listeners import Listeners, parse_map, resolved
 from barnabas.common.config_def import ConfigError
-from barnabas.network.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.server.endpoint import Endpoint, SecurityProtocol
 from unit.broker.config.configs import NODE
 
 PLAINTEXT = SecurityProtocol.PLAINTEXT

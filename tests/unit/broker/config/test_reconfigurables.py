@@ -16,10 +16,10 @@ from barnabas.broker.config.reconfigurables import (
 )
 from barnabas.common.clock import MockClock
 from barnabas.common.config_def import ConfigError
-from barnabas.log.cleaner_config import CleanerConfig
-from barnabas.log.producer_states import ProducerStateManagerConfig
+from barnabas.log.cleaner.cleaner_config import CleanerConfig
+from barnabas.log.producers.producer_states import ProducerStateManagerConfig
 from barnabas.metrics.registry import Metrics
-from barnabas.network.connection_quotas import ConnectionQuotas
+from barnabas.network.server.connection_quotas import ConnectionQuotas
 from unit.broker.config.configs import node
 
 

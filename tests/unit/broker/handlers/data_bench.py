@@ -20,8 +20,8 @@ from barnabas.protocol.message import Request as RequestMessage
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsResult
 from barnabas.protocol.messages.describe_producers import PartitionResponse
 from barnabas.protocol.messages.fetch import FetchPartition
-from barnabas.replica.fetch_session import TopicIdPartition
-from barnabas.replica.replica_quota import ReplicaQuota
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
+from barnabas.replica.follower.replica_quota import ReplicaQuota
 from barnabas.replica.results import (
     BufferHolder,
     DeleteRecordsCallback,

@@ -13,8 +13,8 @@ from barnabas.broker.handlers.log_dirs import LogDirsHandler
 from barnabas.broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.broker.handlers.produce import ProduceHandler
 from barnabas.protocol.message import Request as RequestMessage
-from barnabas.replica.fetch_session_cache import FetchSessionCache
-from barnabas.replica.fetch_session_manager import FetchManager
+from barnabas.replica.fetch.fetch_session_cache import FetchSessionCache
+from barnabas.replica.fetch.fetch_session_manager import FetchManager
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.dispatch import ApiDispatcher, handlers_of
 from barnabas.server.request import Request

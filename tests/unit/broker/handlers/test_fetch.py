@@ -15,8 +15,8 @@ from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.leader_epoch_cache import EpochEndOffset as LogEpochEndOffset
-from barnabas.network.response import SEND, START_THROTTLING
-from barnabas.network.send import FileRegion
+from barnabas.network.reactor.send import FileRegion
+from barnabas.network.server.response import SEND, START_THROTTLING
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.internal.storage import AbortedTxn
 from barnabas.protocol.messages.fetch import (
@@ -31,16 +31,16 @@ from barnabas.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from barnabas.replica import fetch_context
 from barnabas.replica.broker_topic_stats import (
     BYTES_OUT,
     REASSIGNMENT_BYTES_OUT,
     REPLICATION_BYTES_OUT,
     BrokerTopicStats,
 )
-from barnabas.replica.fetch_session_cache import FetchSessionCache
-from barnabas.replica.fetch_session_manager import FetchManager
-from barnabas.replica.replica_quota import UNBOUNDED_QUOTA
+from barnabas.replica.fetch import fetch_context
+from barnabas.replica.fetch.fetch_session_cache import FetchSessionCache
+from barnabas.replica.fetch.fetch_session_manager import FetchManager
+from barnabas.replica.follower.replica_quota import UNBOUNDED_QUOTA
 from barnabas.replica.results import ClientMetadata, FetchPartitionData
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from barnabas.server.request import Request

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker import coordinators
 from barnabas.broker.handlers.find_coordinator import SHARE, FindCoordinatorHandler
+from barnabas.broker.node import coordinators
 from barnabas.common.errors import (
     ApiError,
     CoordinatorNotAvailableError,

@@ -13,8 +13,8 @@ from barnabas.broker.handlers.produce import ADMIN_CLIENT_ID, ProduceHandler
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.log.log_append_info import RecordError
-from barnabas.network.memory_pool import SimpleMemoryPool
-from barnabas.network.response import CLOSE_CONNECTION, NO_OP, SEND, START_THROTTLING
+from barnabas.network.reactor.memory_pool import SimpleMemoryPool
+from barnabas.network.server.response import CLOSE_CONNECTION, NO_OP, SEND, START_THROTTLING
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.produce import (
@@ -26,7 +26,7 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import ProduceResult
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.server.request import Request

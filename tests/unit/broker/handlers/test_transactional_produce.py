@@ -21,11 +21,11 @@ from barnabas.coordinator.transaction.add_partitions_to_txn_manager import (
 )
 from barnabas.coordinator.transaction.transaction_metadata import ProducerIdAndEpoch
 from barnabas.log.append_origin import AppendOrigin
-from barnabas.log.producer_states import ProducerStateManagerConfig
+from barnabas.log.producers.producer_states import ProducerStateManagerConfig
 from barnabas.metadata.endpoint import Node
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import ProduceResult
 from replica_fixtures import TOPIC_ID, ReplicaBox
 from transaction_fixtures import ID, NOWHERE, TransactionBench

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from barnabas.clients.admin import KafkaAdminClient
 from barnabas.clients.admin.internals.operation import Operation
 from barnabas.clients.testing import Handled, InMemorySelector, ScriptedCluster
-from barnabas.network.host_resolver import ResolvedAddress
+from barnabas.network.client.host_resolver import ResolvedAddress
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Response
 

@@ -17,8 +17,8 @@ from barnabas.clients.common.blocking_client import (
     RequestTimedOutError,
 )
 from barnabas.common.config_def import ConfigError
-from barnabas.network.host_resolver import ResolvedAddress, UnknownHostError
-from barnabas.network.node import Node
+from barnabas.network.client.host_resolver import ResolvedAddress, UnknownHostError
+from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes, parse_address
 from barnabas.common.config_def import ConfigError
-from barnabas.network.host_resolver import ResolvedAddress, UnknownHostError
+from barnabas.network.client.host_resolver import ResolvedAddress, UnknownHostError
 
 
 def resolver(host: str) -> Sequence[ResolvedAddress]:

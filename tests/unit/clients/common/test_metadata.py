@@ -16,7 +16,7 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import BarnabasError, Errors, InvalidTopicError, KafkaTimeoutError
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.metadata import (
     MetadataResponse,

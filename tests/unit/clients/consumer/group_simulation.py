@@ -32,7 +32,7 @@ from barnabas.common.errors import NotCoordinatorError, UnsupportedVersionError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group.member_context import MemberContext
 from barnabas.metrics.registry import Metrics
-from barnabas.network.client_request import ClientRequest, ClientResponse
+from barnabas.network.client.client_request import ClientRequest, ClientResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Request, Response
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -13,7 +13,7 @@ from barnabas._kernels import is_compiled
 from barnabas.clients.consumer import TopicPartition
 from barnabas.clients.consumer.internals.fetch_collector import Collected
 from barnabas.clients.consumer.testing import ConsumerCluster
-from barnabas.records import _columns_early
+from barnabas.records.columns import early as _columns_early
 
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 COUNT = 60

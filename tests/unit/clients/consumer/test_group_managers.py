@@ -30,7 +30,7 @@ from barnabas.clients.consumer.internals.offset_requests import OffsetCommitBuil
 from barnabas.common.config_def import ConfigError
 from barnabas.common.errors import Errors, KafkaTimeoutError, RebalanceInProgressError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.client_request import ClientRequest, ClientResponse
+from barnabas.network.client.client_request import ClientRequest, ClientResponse
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest

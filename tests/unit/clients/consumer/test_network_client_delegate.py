@@ -6,8 +6,8 @@ import pytest
 
 from barnabas.clients.consumer.internals.request_managers import UnsentRequest
 from barnabas.clients.consumer.testing import ConsumerCluster
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.versions import VersionRange

@@ -17,7 +17,7 @@ from barnabas.clients.consumer.internals.topic_partition_state import (
     TopicPartitionState,
 )
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 
 P0 = TopicPartition("a", 0)
 GONE = TopicPartition("gone", 0)

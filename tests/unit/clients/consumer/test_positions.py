@@ -20,7 +20,7 @@ from barnabas.clients.consumer.internals.topic_partition_state import (
     FetchState,
 )
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 
 PARTITIONS = [TopicPartition(topic, partition) for topic in ("a", "b") for partition in range(3)]
 T0 = PARTITIONS[0]

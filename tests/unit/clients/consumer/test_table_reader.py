@@ -19,8 +19,9 @@ from barnabas.common.errors import CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.transport.local.unread_message import UnreadFile
 from barnabas.protocol.messages.fetch import PartitionData
-from barnabas.records import _columns_plan, columns
 from barnabas.records.builder import RecordBatchBuilder
+from barnabas.records.columns import arrow as columns
+from barnabas.records.columns import plan as _columns_plan
 from barnabas.records.unread_records import UnreadRecords
 
 COLUMNS = ("offset", "value")

@@ -16,7 +16,7 @@ from barnabas.clients.consumer.internals.topic_partition_state import (
     FetchState,
     TopicPartitionState,
 )
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 
 INITIALIZING = FetchState.INITIALIZING
 LEADER = LeaderAndEpoch(Node(1, "h", 9092), 3)

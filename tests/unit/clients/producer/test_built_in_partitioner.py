@@ -10,7 +10,7 @@ import pytest
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo, TopicInfo
 from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner, PartitionLoadStats
 from barnabas.common.identifiers import ZERO_UUID
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 
 pytestmark = pytest.mark.mechanism("P04")
 

@@ -25,9 +25,9 @@ from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION
 from barnabas.common.clock import MockClock
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.exponential_backoff import ExponentialBackoff
-from barnabas.network.inflight import FOREVER
-from barnabas.network.node import Node
+from barnabas.network.client.exponential_backoff import ExponentialBackoff
+from barnabas.network.client.inflight import FOREVER
+from barnabas.network.client.node import Node
 from barnabas.records.batch import CompressionType
 from barnabas.records.builder import NO_BATCH
 

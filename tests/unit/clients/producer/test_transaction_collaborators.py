@@ -22,8 +22,8 @@ from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import InvalidProducerEpochError, ProducerFencedError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
-from barnabas.network.node_api_versions import ApiVersions
+from barnabas.network.client.node import Node
+from barnabas.network.client.node_api_versions import ApiVersions
 from barnabas.records.builder import RecordBatchBuilder
 
 pytestmark = pytest.mark.mechanism("P14")

@@ -22,7 +22,7 @@ from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord, C
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_shard import ShardContext
 from barnabas.coordinator.runtime.coordinator_state import CoordinatorState
-from barnabas.log.verification_state import VerificationGuard
+from barnabas.log.producers.verification_state import VerificationGuard
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.protocol.internal.consumer_offsets import OffsetCommitKey, OffsetCommitValue

@@ -10,7 +10,7 @@ import pytest
 from barnabas.common.errors import NotCoordinatorError
 from barnabas.coordinator.runtime.event_accumulator import EventAccumulator
 from barnabas.coordinator.runtime.event_processor import MultiThreadedEventProcessor
-from barnabas.log.log_dir_pace import LogDirPaces
+from barnabas.log.dirs.log_dir_pace import LogDirPaces
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from barnabas.protocol.internal.consumer_offsets import OffsetCommitKey, OffsetC
 from barnabas.protocol.internal.topics import CONSUMER_OFFSETS
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.records.control import ControlRecordType
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.server.timer.mock_timer import MockTimer
 from coordinator_fixtures import DirectEventProcessor, InlineExecutor
 from replica_fixtures import TOPIC_ID, ReplicaBox, follower

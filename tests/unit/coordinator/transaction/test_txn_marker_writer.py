@@ -18,7 +18,7 @@ from barnabas.log.append_origin import AppendOrigin
 from barnabas.records.batch import RecordBatch
 from barnabas.records.control import ControlRecordType, EndTransactionMarker
 from barnabas.records.reader import read_records
-from barnabas.replica.fetch_session import TopicIdPartition
+from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import ProduceResult
 from transaction_fixtures import A, B, C
 

@@ -15,9 +15,9 @@ from barnabas.clients.common.metadata import Metadata
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError, BrokerNotAvailableError, KafkaTimeoutError
-from barnabas.network.client import NetworkClient
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.network_client import NetworkClient
+from barnabas.network.client.node import Node
 from barnabas.protocol.message import Request
 from barnabas.protocol.versions import VersionRange
 

@@ -26,9 +26,9 @@ from barnabas.clients.common.network_client import (
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.common.clock import Clock
 from barnabas.common.identifiers import Uuid
-from barnabas.network.exponential_backoff import ExponentialBackoff
-from barnabas.network.host_resolver import HostResolver
-from barnabas.network.selectable import Selectable
+from barnabas.network.client.exponential_backoff import ExponentialBackoff
+from barnabas.network.client.host_resolver import HostResolver
+from barnabas.network.reactor.selectable import Selectable
 
 T = TypeVar("T")
 

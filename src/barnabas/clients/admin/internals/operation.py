@@ -15,8 +15,8 @@ from barnabas.common.errors import (
     NotControllerError,
     UnsupportedVersionError,
 )
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.exponential_backoff import ExponentialBackoff
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.exponential_backoff import ExponentialBackoff
 from barnabas.protocol.message import Request
 from barnabas.protocol.versions import VersionRange
 

@@ -15,7 +15,7 @@ from barnabas.common.clock import Clock
 from barnabas.common.errors import ApiError, BarnabasError, Errors, KafkaTimeoutError, UnsupportedVersionError
 from barnabas.common.identifiers import ZERO_UUID, Uuid, uuid_to_string
 from barnabas.metrics.registry import Metrics
-from barnabas.network.inflight import FOREVER
+from barnabas.network.client.inflight import FOREVER
 from barnabas.protocol.message import Request, Response
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.inflight import FOREVER
-from barnabas.network.node import Node
-from barnabas.network.telemetry_hook import TelemetryClient
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.inflight import FOREVER
+from barnabas.network.client.node import Node
+from barnabas.network.client.telemetry_hook import TelemetryClient
 
 
 class TelemetrySender:

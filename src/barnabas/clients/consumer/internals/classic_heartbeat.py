@@ -14,7 +14,7 @@ from barnabas.clients.consumer.internals.group_metrics import GroupMetrics
 from barnabas.clients.consumer.internals.request_managers import FOREVER, UnsentRequest
 from barnabas.clients.consumer.internals.request_state import RequestState, Timer
 from barnabas.common.errors import Errors, GroupAuthorizationError
-from barnabas.network.client_request import ClientResponse
+from barnabas.network.client.client_request import ClientResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 

@@ -48,7 +48,7 @@ from barnabas.common.errors import (
     RebalanceInProgressError,
 )
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.client_request import ClientResponse
+from barnabas.network.client.client_request import ClientResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Request
 from barnabas.protocol.messages.join_group import JoinGroupResponse

@@ -32,7 +32,7 @@ from barnabas.common.errors import (
     TopicAuthorizationError,
 )
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.client_request import ClientResponse
+from barnabas.network.client.client_request import ClientResponse
 from barnabas.protocol.messages.offset_commit import OffsetCommitResponse
 from barnabas.protocol.messages.offset_fetch import OffsetFetchResponse
 

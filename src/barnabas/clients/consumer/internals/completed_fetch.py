@@ -14,7 +14,7 @@ from barnabas.clients.consumer.consumer_record import ConsumerRecord, ConsumerRe
 from barnabas.clients.consumer.internals.consumer_metrics import FetchedAnswer
 from barnabas.common.errors import BarnabasError, CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.channel_state import with_room_to_grow
+from barnabas.network.reactor.channel_state import with_room_to_grow
 from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.records.aborted_transactions import AbortedTransactions
 from barnabas.records.batch import RecordBatch, TimestampType, iter_batches
@@ -24,8 +24,8 @@ from barnabas.records.reader import uncompressed_records
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from barnabas.records.column_memory import TableMemory
-    from barnabas.records.columns import EarlyColumns
+    from barnabas.records.columns.arrow import EarlyColumns
+    from barnabas.records.columns.memory import TableMemory
     from barnabas.records.unread_records import UnreadRecords
 
 leader_epoch_before = record_batch.leader_epoch_before
@@ -41,14 +41,14 @@ _MAX_BASE_OFFSET: Final = 2**63 - 2**31
 @cache
 def _arrow() -> Any:
     """Imports the Arrow decoder on demand: pyarrow is an extra."""
-    from barnabas.records import columns
+    from barnabas.records.columns import arrow as columns
 
     return columns
 
 
 def new_table_memory() -> TableMemory:
     """Creates the memory for the tables of one consumer."""
-    from barnabas.records.column_memory import TableMemory
+    from barnabas.records.columns.memory import TableMemory
 
     return TableMemory(sockets.large_buffer, with_room_to_grow)
 

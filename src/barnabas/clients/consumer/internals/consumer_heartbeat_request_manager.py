@@ -19,7 +19,7 @@ from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER,
 from barnabas.clients.consumer.internals.request_state import RequestState, Timer
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.common.errors import Errors, GroupAuthorizationError, UnsupportedVersionError
-from barnabas.network.client_request import ClientResponse
+from barnabas.network.client.client_request import ClientResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

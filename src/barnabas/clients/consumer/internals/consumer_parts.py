@@ -37,10 +37,10 @@ from barnabas.clients.consumer.internals.request_managers import RequestManager
 from barnabas.clients.consumer.internals.subscription_state import SubscriptionState
 from barnabas.clients.consumer.internals.topic_metadata_request_manager import TopicMetadataRequestManager
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
-from barnabas.network.client import NetworkClient
-from barnabas.network.host_resolver import HostResolver, resolve_all_ips
-from barnabas.network.node_api_versions import ApiVersions
-from barnabas.network.selectable import Selectable
+from barnabas.network.client.host_resolver import HostResolver, resolve_all_ips
+from barnabas.network.client.network_client import NetworkClient
+from barnabas.network.client.node_api_versions import ApiVersions
+from barnabas.network.reactor.selectable import Selectable
 
 
 class ConsumerParts:

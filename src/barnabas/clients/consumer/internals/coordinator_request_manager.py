@@ -9,8 +9,8 @@ from typing import Final
 from barnabas.clients.consumer.internals.request_managers import EMPTY, FOREVER, PollResult, UnsentRequest
 from barnabas.clients.consumer.internals.request_state import RequestState
 from barnabas.common.errors import Errors, GroupAuthorizationError
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Request
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

@@ -28,7 +28,7 @@ from barnabas.common.errors import (
 from barnabas.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.records.columns import EarlyColumns
+    from barnabas.records.columns.arrow import EarlyColumns
 
 log = logging.getLogger(__name__)
 

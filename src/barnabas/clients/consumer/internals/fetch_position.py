@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from barnabas.clients.common.offsets import OffsetAndMetadata
 from barnabas.clients.consumer.consumer_record import ConsumerRecord
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 
 
 class LeaderAndEpoch(NamedTuple):

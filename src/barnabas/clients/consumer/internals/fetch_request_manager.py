@@ -29,8 +29,8 @@ from barnabas.clients.consumer.internals.subscription_state import SubscriptionS
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages.fetch import FetchResponse
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetada
 from barnabas.clients.consumer.internals.request_managers import FOREVER, UnsentRequest
 from barnabas.common.errors import BarnabasError, Errors, KafkaTimeoutError, TopicAuthorizationError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.list_offsets import ListOffsetsResponse
 from barnabas.protocol.versions import VersionRange

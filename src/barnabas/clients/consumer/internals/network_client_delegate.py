@@ -12,9 +12,9 @@ from barnabas.clients.consumer.internals.durations import Durations
 from barnabas.clients.consumer.internals.request_managers import FOREVER, UnsentRequest
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError, InvalidTopicError, TopicAuthorizationError
-from barnabas.network.client import NetworkClient
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.network_client import NetworkClient
+from barnabas.network.client.node import Node
 
 log = logging.getLogger(__name__)
 

@@ -34,9 +34,9 @@ from barnabas.clients.consumer.internals.subscription_state import SubscriptionS
 from barnabas.common.clock import Clock
 from barnabas.common.errors import BarnabasError, Errors, TopicAuthorizationError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.node import Node
-from barnabas.network.node_api_versions import ApiVersions
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.node import Node
+from barnabas.network.client.node_api_versions import ApiVersions
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,

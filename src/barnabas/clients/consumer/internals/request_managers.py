@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from barnabas.network.client_request import ClientResponse, RequestBuilder
-from barnabas.network.inflight import FOREVER
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientResponse, RequestBuilder
+from barnabas.network.client.inflight import FOREVER
+from barnabas.network.client.node import Node
 from barnabas.protocol.message import Request
 from barnabas.protocol.versions import VersionRange
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from barnabas.clients.common.client_config import RETRY_BACKOFF_EXP_BASE, RETRY_BACKOFF_JITTER
-from barnabas.network.exponential_backoff import ExponentialBackoff
+from barnabas.network.client.exponential_backoff import ExponentialBackoff
 
 
 class Timer:

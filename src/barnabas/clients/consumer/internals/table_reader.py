@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, new_table_memory
 
 if TYPE_CHECKING:
-    from barnabas.records.columns import EarlyColumns
+    from barnabas.records.columns.arrow import EarlyColumns
 
 log = logging.getLogger(__name__)
 

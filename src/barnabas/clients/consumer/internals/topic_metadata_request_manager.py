@@ -20,8 +20,8 @@ from barnabas.common.errors import (
     KafkaTimeoutError,
     TopicAuthorizationError,
 )
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.inflight import FOREVER
+from barnabas.network.client.inflight import FOREVER
 
 
 class InFlightBatches:

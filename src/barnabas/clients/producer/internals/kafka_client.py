@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from barnabas.common.errors import AuthenticationError
-from barnabas.network.client_request import ClientRequest, ClientResponse, RequestBuilder, RequestCompletionHandler
-from barnabas.network.least_loaded_node import LeastLoadedNode
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import (
+    ClientRequest,
+    ClientResponse,
+    RequestBuilder,
+    RequestCompletionHandler,
+)
+from barnabas.network.client.least_loaded_node import LeastLoadedNode
+from barnabas.network.client.node import Node
 from barnabas.protocol.message import Request
 from barnabas.protocol.versions import VersionRange
 

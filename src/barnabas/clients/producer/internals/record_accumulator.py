@@ -25,9 +25,9 @@ from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION
 from barnabas.common.clock import SYSTEM_CLOCK, Clock, SystemClock
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.registry import Metrics
-from barnabas.network.exponential_backoff import ExponentialBackoff
-from barnabas.network.inflight import FOREVER
-from barnabas.network.node import Node
+from barnabas.network.client.exponential_backoff import ExponentialBackoff
+from barnabas.network.client.inflight import FOREVER
+from barnabas.network.client.node import Node
 from barnabas.records.batch import HEADER_SIZE, MAX_RECORD_OVERHEAD, CompressionType, decrement_sequence
 from barnabas.records.builder import NO_BATCH, RecordBatchBuilder
 

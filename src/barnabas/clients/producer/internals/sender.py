@@ -36,9 +36,9 @@ from barnabas.common.errors import (
 )
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.inflight import FOREVER
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.inflight import FOREVER
+from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,

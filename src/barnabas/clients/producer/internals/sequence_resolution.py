@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch, ProducerIdAndEpoch
 from barnabas.common.errors import Errors, InvalidMetadataError
-from barnabas.network.inflight import FOREVER
+from barnabas.network.client.inflight import FOREVER
 from barnabas.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from barnabas.clients.producer.internals.sender_config import SenderConfig
     from barnabas.clients.producer.internals.transaction_manager import TransactionManager
     from barnabas.common.topic_partition import TopicPartition
-    from barnabas.network.client_request import ClientResponse
-    from barnabas.network.node import Node
+    from barnabas.network.client.client_request import ClientResponse
+    from barnabas.network.client.node import Node
 
 log = logging.getLogger(__name__)
 

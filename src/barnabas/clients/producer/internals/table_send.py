@@ -25,7 +25,7 @@ from barnabas.common.errors import ApiError, BarnabasError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.records.batch import HEADER_SIZE, MAX_RECORD_OVERHEAD, CompressionType
 from barnabas.records.builder import COMPRESSION_RATE_ESTIMATION_FACTOR
-from barnabas.records.columns import BatchEncoder
+from barnabas.records.columns.arrow import BatchEncoder
 
 PART_BYTES: Final = 8 * 1024 * 1024
 """How many bytes of a table are partitioned and encoded at a time: its memory besides ``buffer.memory``."""

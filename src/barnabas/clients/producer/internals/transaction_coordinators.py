@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from enum import IntEnum
 
-from barnabas.network.node import Node
-from barnabas.network.node_api_versions import ApiVersions
+from barnabas.network.client.node import Node
+from barnabas.network.client.node_api_versions import ApiVersions
 from barnabas.protocol.api_keys import ApiKey
 
 log = logging.getLogger(__name__)

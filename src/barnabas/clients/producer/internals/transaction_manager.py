@@ -47,7 +47,7 @@ from barnabas.common.errors import (
     UnsupportedVersionError,
 )
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node_api_versions import ApiVersions
+from barnabas.network.client.node_api_versions import ApiVersions
 from barnabas.records.batch import NO_PRODUCER_ID
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from barnabas.common.errors import (
     TopicAuthorizationError,
 )
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.client_request import ClientResponse
-from barnabas.network.node import Node
+from barnabas.network.client.client_request import ClientResponse
+from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Request, Response
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final
 
-from barnabas.network.channel_state import InvalidReceiveError
+from barnabas.network.reactor.channel_state import InvalidReceiveError
 from barnabas.network.transport import PlaintextTransportLayer
 from barnabas.network.transport.local.frame_references import HEAD as REFERENCE_HEAD
 from barnabas.network.transport.local.frame_references import MARK, MOST_FILES, FrameReferences
@@ -14,7 +14,7 @@ from barnabas.network.transport.local.frame_references import MOST_BYTES as MOST
 from barnabas.network.transport.local.unread_message import FileReading
 
 if TYPE_CHECKING:
-    from barnabas.network.channel import KafkaChannel
+    from barnabas.network.reactor.channel import KafkaChannel
 
 _unpack_size: Final = struct.Struct(">i").unpack_from
 

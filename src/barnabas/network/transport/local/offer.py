@@ -41,7 +41,7 @@ import sys
 from typing import Any, Final, Self
 
 from barnabas.common.errors import ProtocolError
-from barnabas.network.connection_limits import canonical_address
+from barnabas.network.server.connection_limits import canonical_address
 from barnabas.protocol.fields import binary, int32, string
 from barnabas.protocol.message import Message
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from barnabas.network.channel import KafkaChannel
-from barnabas.network.loopback import on_one_machine
+from barnabas.network.reactor.channel import KafkaChannel
 from barnabas.network.transport.local.frame_references import MOST_MEMORIES, is_same_user
 from barnabas.network.transport.local.layer import LocalTransportLayer
 from barnabas.network.transport.local.offer import (
@@ -21,10 +20,11 @@ from barnabas.network.transport.local.offer import (
     says_references,
     set_send_buffer,
 )
+from barnabas.network.transport.loopback import on_one_machine
 
 if TYPE_CHECKING:
-    from barnabas.network.config import SocketServerConfig
-    from barnabas.network.selector import Selector
+    from barnabas.network.reactor.selector import Selector
+    from barnabas.network.server.config import SocketServerConfig
     from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from barnabas.metrics.config import MetricConfig
 from barnabas.metrics.names import MetricName
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.stats import Avg, CumulativeSum, Meter
-from barnabas.network.inflight import FOREVER
+from barnabas.network.client.inflight import FOREVER
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,

@@ -32,7 +32,7 @@ from barnabas.clients.consumer.internals.consumer_protocol import (
 )
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.node import Node
+from barnabas.network.client.node import Node
 from oracles.assignors import AssignorOracle
 
 pytestmark = pytest.mark.java

@@ -1,0 +1,65 @@
+"""A channel: one connection, its partly read request, its current send and its mute state.
+
+A channel belongs to the thread of its selector; no other thread touches it.
+
+**Receiving** is size-delimited, in two phases: four bytes of length, then that many bytes. The first phase reads ahead:
+one ``recv`` takes whatever has arrived, and a request that is complete in it is handed out as a view, with no further
+read and no copy. The bytes after it wait in ``ahead`` for the next call. A request that is *not* complete gets a buffer
+of its own, and the rest is read straight into that. With a bounded memory pool there is no reading ahead: exactly the
+length is read, then exactly the payload, and only after the pool has granted it.
+
+A large request is not examined before a good part of it has arrived. Its buffer is new memory, which the system must
+allocate and clear page by page; that costs as much as the copy into it. A client, which gets one large response after
+another, therefore keeps its last few buffers (``spares``) and receives into one that no view refers to. It takes the
+most recent one first: the fewer buffers alternate, the more of them stay in the processor's cache. A server keeps none.
+But after a large request it expects another one, and reads ahead into a buffer with room for all of it, so that the
+bytes that have arrived by then need not be moved.
+
+**Sending** handles one :class:`NetworkSend` at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from barnabas._kernels import reactor
+from barnabas.network.reactor.channel_state import ChannelState, InvalidReceiveError
+
+KafkaChannel = reactor.KafkaChannel
+
+
+class Authenticator(Protocol):
+    """Authenticates the peer of a new connection."""
+
+    @property
+    def complete(self) -> bool: ...
+
+    def authenticate(self, channel: KafkaChannel) -> None:
+        """Continues as far as possible without waiting; :class:`AuthenticationError` ends the connection."""
+        ...
+
+    @property
+    def principal(self) -> Any: ...
+
+
+class AnonymousAuthenticator:
+    """Accepts every peer as anonymous, for listeners without authentication."""
+
+    __slots__ = ()
+
+    complete = True
+    principal: Any = None
+
+    def authenticate(self, channel: KafkaChannel) -> None: ...
+
+
+ANONYMOUS = AnonymousAuthenticator()
+
+__all__ = [
+    "ANONYMOUS",
+    "AnonymousAuthenticator",
+    "Authenticator",
+    "ChannelState",
+    "InvalidReceiveError",
+    "KafkaChannel",
+]
