@@ -1,6 +1,7 @@
 """Clients on the broker's machine: ours leave TCP for the local socket, all others see nothing of it.
 
-What happens to one connection is in ``tests/unit/network/transport/test_local_socket.py``; here are whole clients and brokers.
+What happens to one connection is in ``tests/unit/network/transport/test_local_socket.py``; here are whole
+clients and brokers.
 """
 
 from __future__ import annotations

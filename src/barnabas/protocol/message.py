@@ -2,9 +2,9 @@
 
 Making a message class only collects its fields; no source is generated and nothing is compiled until a version is
 encoded or decoded a few times (see :mod:`barnabas.protocol.codec.compiler`). Until then, if the message is small,
-:mod:`barnabas.protocol.codec.interpreter` does it: a broker registers once, and a compiler that writes two functions for that
-takes longer than the whole exchange. So declaring all of Kafka's messages costs a process the time to import the ones
-it uses, and a client that speaks three APIs compiles six codecs.
+:mod:`barnabas.protocol.codec.interpreter` does it: a broker registers once, and a compiler that writes two functions
+for that takes longer than the whole exchange. So declaring all of Kafka's messages costs a process the time to import
+the ones it uses, and a client that speaks three APIs compiles six codecs.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class UnreadRecords:
     """Reads the records of a fetch response from a file on demand.
 
     ``octets`` is memory for all batches. First the batch headers are read into it; they tell where the records end and
-    how many there are. `barnabas.records.columns.arrow` then reads the records from the file directly to their final place.
-    All other users call `read_all`, which reads them into ``octets``.
+    how many there are. `barnabas.records.columns.arrow` then reads the records from the file directly to their final
+    place. All other users call `read_all`, which reads them into ``octets``.
     """
 
     __slots__ = ("_file", "octets")

@@ -45,8 +45,8 @@ DEEP = """\
  0.54%  |libpython3.11.so.1.0|[.] sys_audit_tstate
 """
 STACKS = """\
-run (threading.py:982);poll (/home/somebody/src/barnabas/network/reactor/selector.py:88);handle (barnabas/server/apis.py:3) 60
-run (threading.py:982);poll (/home/somebody/src/barnabas/network/reactor/selector.py:88) 30
+run (threading.py:982);poll (/home/me/src/barnabas/network/reactor/selector.py:88);handle (barnabas/server/apis.py:3) 60
+run (threading.py:982);poll (/home/me/src/barnabas/network/reactor/selector.py:88) 30
 run (threading.py:982);<module> (<string>:1);run (threading.py:982) 10
 run (threading.py:982);Condition.wait (threading.py:295) 700
 not a stack

@@ -301,9 +301,9 @@ def _(kernel: Any, given: Any) -> Any:
 
 
 TESTED_IN: dict[str, str] = {
-    "columns": "records/test_columns_kernel.py",
+    "columns": "records/columns/test_columns_kernel.py",
     "consumer_record": "clients/consumer/test_consumer_record.py",
-    "reactor": "network/test_reactor.py",
+    "reactor": "network/reactor/test_reactor.py",
     "timeline": "server/test_timeline.py",
 }
 """Where the classes of these kernels, and what works on them, are tested with both implementations."""

@@ -2,8 +2,8 @@
 
 `NetworkSend` is one outgoing message, `KafkaChannel` one connection with its buffers, `Reactor` polls and moves the
 bytes of all ready channels. They hold no policy. The reactor leaves everything outside the fast path (a handshake, a
-full socket, a partial request, the end of a connection) in its list `attention`, and `barnabas.network.reactor.selector`
-decides. Nothing here calls back.
+full socket, a partial request, the end of a connection) in its list `attention`, and
+`barnabas.network.reactor.selector` decides. Nothing here calls back.
 """
 
 from __future__ import annotations

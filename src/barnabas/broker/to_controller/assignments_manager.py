@@ -9,10 +9,10 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.to_controller.broker_lifecycle_manager import BrokerLifecycleManager
-from barnabas.broker.to_controller.controller_exchange import ControllerExchange, QueuedCall
+from barnabas.broker.to_controller.controller_exchange import ControllerExchange
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors
-from barnabas.common.events.event_queue import KafkaEventQueue
+from barnabas.common.events.event_queue import KafkaEventQueue, QueuedCall
 from barnabas.common.identifiers import Uuid
 from barnabas.metadata.image import MetadataImage
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry

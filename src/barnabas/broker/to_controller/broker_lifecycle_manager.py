@@ -9,11 +9,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from barnabas.broker.node.broker_state import BrokerState
-from barnabas.broker.to_controller.controller_exchange import ControllerExchange, QueuedCall
+from barnabas.broker.to_controller.controller_exchange import ControllerExchange
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import BarnabasError, Errors, KafkaTimeoutError
-from barnabas.common.events.event_queue import KafkaEventQueue
+from barnabas.common.events.event_queue import KafkaEventQueue, QueuedCall
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
 from barnabas.network.client.client_request import ClientResponse
@@ -221,7 +221,7 @@ class BrokerLifecycleManager:
     def metadata_applied(self, offset: int) -> None:
         """Records that metadata are applied up to an offset; a starting broker waits for that.
 
-        Must be called after all publishers: see :class:`~barnabas.broker.publishers.lifecycle_publisher.LifecyclePublisher`.
+        Must be called after all publishers: see `barnabas.broker.publishers.lifecycle_publisher`.
         """
         if self._state is BrokerState.STARTING:
             self.queue.append(QueuedCall("metadata_applied", lambda: self._metadata_applied(offset)))

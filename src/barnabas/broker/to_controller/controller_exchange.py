@@ -2,33 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
-from barnabas.common.events.event_queue import EventQueueClosedError, KafkaEventQueue
+from barnabas.common.events.event_queue import KafkaEventQueue, QueuedCall
 from barnabas.network.client.client_request import ClientResponse
-
-log = logging.getLogger(__name__)
-
-
-class QueuedCall:
-    """A function as an event; ``name`` identifies it in the log if it fails."""
-
-    __slots__ = ("_action", "_name")
-
-    def __init__(self, name: str, action: Callable[[], object]) -> None:
-        self._name = name
-        self._action = action
-
-    def run(self) -> None:
-        self._action()
-
-    def handle_exception(self, error: Exception) -> None:
-        if not isinstance(error, EventQueueClosedError):
-            log.error("%s failed", self._name, exc_info=error)
-
-    def __repr__(self) -> str:
-        return f"QueuedCall({self._name})"
 
 
 class ControllerExchange:

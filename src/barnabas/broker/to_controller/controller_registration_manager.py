@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
-from barnabas.broker.to_controller.controller_exchange import ControllerExchange, QueuedCall
+from barnabas.broker.to_controller.controller_exchange import ControllerExchange
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors
-from barnabas.common.events.event_queue import KafkaEventQueue
+from barnabas.common.events.event_queue import KafkaEventQueue, QueuedCall
 from barnabas.common.identifiers import Uuid, random_uuid
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage

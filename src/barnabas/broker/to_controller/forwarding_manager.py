@@ -104,8 +104,9 @@ class ForwardingManager:
     Any other failure of the Envelope itself is caused by the cluster's configuration, which the client cannot fix: it
     gets UNKNOWN_SERVER_ERROR, and the reason is logged.
 
-    A successful response is sent when the broker has applied its records: see `barnabas.broker.publishers.applied_metadata`.
-    The callback runs on the thread of the channel or of the loader, and must not block.
+    A successful response is sent when the broker has applied its records: see
+    `barnabas.broker.publishers.applied_metadata`. The callback runs on the thread of the channel or of the loader, and
+    must not block.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ NOT_CONTROLLER_RETRY_MS = 10
 
 
 class ControllerClient(Protocol):
-    """The part of :class:`~barnabas.network.client.network_client.NetworkClient` that the thread uses; tests replace it."""
+    """The part of `barnabas.network.client.network_client.NetworkClient` that the thread uses; tests replace it."""
 
     def ready(self, node: Node, now: int) -> bool: ...
 

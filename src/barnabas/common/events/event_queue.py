@@ -20,6 +20,7 @@ import heapq
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
@@ -270,3 +271,23 @@ class KafkaEventQueue:
             self.run_until_idle()
         elif self._thread is not threading.current_thread():
             self._thread.join()
+
+
+class QueuedCall:
+    """A function as an event; ``name`` identifies it in the log if it fails."""
+
+    __slots__ = ("_action", "_name")
+
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
+        self._name = name
+        self._action = action
+
+    def run(self) -> None:
+        self._action()
+
+    def handle_exception(self, error: Exception) -> None:
+        if not isinstance(error, EventQueueClosedError):
+            log.error("%s failed", self._name, exc_info=error)
+
+    def __repr__(self) -> str:
+        return f"QueuedCall({self._name})"

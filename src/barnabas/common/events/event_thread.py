@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.broker.to_controller.controller_exchange import QueuedCall
 from barnabas.common.clock import Clock
-from barnabas.common.events.event_queue import KafkaEventQueue
+from barnabas.common.events.event_queue import KafkaEventQueue, QueuedCall
 from barnabas.common.shutdownable_thread import ExitProcedure
 
 

@@ -1,8 +1,9 @@
 """The configuration of a log, and the validation of a topic's settings.
 
 A topic's setting has one of three origins: the topic's own override, the broker's default for all topics (its own
-settings under other names, see `barnabas.log.config.server_log_config`), or the default in `barnabas.log.config.log_config_def`.
-`LogConfig.from_properties` merges them into a frozen value, which a log can keep and compare.
+settings under other names, see `barnabas.log.config.server_log_config`), or the default in
+`barnabas.log.config.log_config_def`. `LogConfig.from_properties` merges them into a frozen value, which a log
+can keep and compare.
 
     defaults = broker_topic_defaults(server_values)                        # once
     config = LogConfig.from_properties({"cleanup.policy": "compact"}, defaults)

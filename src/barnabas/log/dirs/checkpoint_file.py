@@ -7,8 +7,8 @@ All have the same format: the version of the entries, their number, and one line
     orders 0 4711
     orders 1 4698
 
-A file is always written as a whole and replaced atomically (see `barnabas.log.dirs.durable_file`). The number of entries
-reveals files that were truncated nevertheless, by a copy for example.
+A file is always written as a whole and replaced atomically (see `barnabas.log.dirs.durable_file`). The number of
+entries reveals files that were truncated nevertheless, by a copy for example.
 
 A formatter defines the lines. See `barnabas.log.dirs.offset_checkpoint` for partitions and their offsets,
 `barnabas.log.dirs.leader_epoch_checkpoint` for the epochs of one partition.

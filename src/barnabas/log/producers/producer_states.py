@@ -3,7 +3,8 @@
 It decides two questions for every batch:
 
 **May it be appended?** `find_duplicate_batch` finds a batch that is already in the log. `analyze` checks the batches of
-an append and rejects those that are out of order or from a fenced producer. See `barnabas.log.producers.producer_append_info`.
+an append and rejects those that are out of order or from a fenced producer. See
+`barnabas.log.producers.producer_append_info`.
 
 **How far may a read-committed consumer read?** Up to the *first unstable offset*: the first record of the oldest
 transaction that has no marker yet, or whose marker is not replicated yet::

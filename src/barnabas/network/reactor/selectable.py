@@ -15,7 +15,7 @@ SelectorStats = reactor.SelectorStats
 
 
 class Selectable(Protocol):
-    """The part of :class:`~barnabas.network.reactor.selector.Selector` that a network client uses; a test may provide less."""
+    """The part of `barnabas.network.reactor.selector.Selector` that a network client uses; a test may provide less."""
 
     completed_receives: list[tuple[KafkaChannel, memoryview]]
     completed_sends: list[tuple[KafkaChannel, NetworkSend]]

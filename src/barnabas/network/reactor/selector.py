@@ -6,8 +6,8 @@ and connections lost. A selector belongs to one thread; only :meth:`Selector.wak
 It differs from a textbook reactor in four ways, because a system call costs as much as a dozen lines of Python:
 
 * A send is tried at once. Most responses fit into the socket's buffer and never need write readiness.
-* Reading ahead (see :mod:`barnabas.network.reactor.channel`) can leave whole requests in memory. ``buffered`` holds such
-  channels, and ``poll`` visits them without waiting.
+* Reading ahead (see :mod:`barnabas.network.reactor.channel`) can leave whole requests in memory. ``buffered`` holds
+  such channels, and ``poll`` visits them without waiting.
 * Muting a channel does not touch the poller. A muted channel is unregistered only when it turns out to be readable.
   When it is unmuted it is read first, because data is waiting, and registered again when a read finds nothing. A client
   that waits for each response is therefore never unregistered, and one that never waits is never registered again.

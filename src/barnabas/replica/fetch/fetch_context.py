@@ -1,7 +1,7 @@
 """Fetch contexts: the partitions of a fetch request, from the request itself or from its session.
 
-A handler gets a context from the :class:`~barnabas.replica.fetch.fetch_session_manager.FetchManager`, reads its partitions,
-and passes the results to it. The context hides the differences between the four kinds of requests:
+A handler gets a context from the :class:`~barnabas.replica.fetch.fetch_session_manager.FetchManager`, reads its
+partitions, and passes the results to it. The context hides the differences between the four kinds of requests:
 
 ======================= ===================== ===============================================
 context                 partitions            response

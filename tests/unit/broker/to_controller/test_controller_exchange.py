@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.to_controller.controller_exchange import ControllerExchange, QueuedCall
+from barnabas.broker.to_controller.controller_exchange import ControllerExchange
 from barnabas.common.clock import MockClock
-from barnabas.common.events.event_queue import EventQueueClosedError, KafkaEventQueue
+from barnabas.common.events.event_queue import EventQueueClosedError, KafkaEventQueue, QueuedCall
 
 
 @pytest.mark.parametrize(("first", "order"), [(False, ["other", "end"]), (True, ["end", "other"])])

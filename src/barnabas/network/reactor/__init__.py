@@ -1,0 +1,9 @@
+"""The reactor: one thread, many connections.
+
+    selector           polls sockets, reads requests, writes responses, closes idle and failed connections
+    channel            one connection: its partly read request, its current send, its mute state
+    channel_factory    chooses the transport and the authenticator of a new connection
+    poller, send, mute, idle, memory_pool    the parts of both
+
+Start with `selector`. The loop over events is the compiled owner `barnabas._kernels.reactor`.
+"""
