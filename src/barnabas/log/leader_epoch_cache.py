@@ -75,8 +75,6 @@ class LeaderEpochFileCache:
         The lock of the checkpoint file is taken inside it."""
         self._is_behind = False
         """Whether the file may lack a change. Set after a change of `_entries`, cleared before a write."""
-        self._is_replaced = False
-        """Whether another cache has replaced this one. The file name may belong to another log by now."""
         self._entries: tuple[EpochEntry, ...] = ()
         self.latest_epoch: int | None = None
         """The latest epoch. Every append reads it."""
@@ -181,8 +179,6 @@ class LeaderEpochFileCache:
 
     def _write(self, *, if_dir_exists: bool = False) -> None:
         with self._file_lock:
-            if self._is_replaced:
-                return
             self._is_behind = False
             try:
                 if if_dir_exists:
@@ -201,22 +197,10 @@ class LeaderEpochFileCache:
         if self._is_behind:
             self._write(if_dir_exists=True)
 
-    def with_checkpoint(self, checkpoint: LeaderEpochCheckpointFile) -> LeaderEpochFileCache:
-        """Returns a cache with the same epochs for a renamed directory. This cache stops writing."""
+    def move_to(self, checkpoint: LeaderEpochCheckpointFile) -> None:
+        """Writes to another file from now on, because the log's directory was renamed."""
         with self._file_lock:
-            self._is_replaced = True
-        other = LeaderEpochFileCache.__new__(LeaderEpochFileCache)
-        other._partition = self._partition
-        other._checkpoint = checkpoint
-        other._schedule = self._schedule
-        other._lock = threading.Lock()
-        other._file_lock = threading.Lock()
-        other._is_behind = False
-        other._is_replaced = False
-        other._set_entries(self._entries)
-        if self._is_behind:
-            other._flush_later()
-        return other
+            self._checkpoint = checkpoint
 
     # Queries: no lock, see the class
 

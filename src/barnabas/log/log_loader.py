@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas.common.errors import UnsupportedForMessageFormatError
-from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.config.log_config import LogConfig
+from barnabas.log.dirs.durable_file import make_data_dir
+from barnabas.log.dirs.leader_epoch_checkpoint import LeaderEpochCheckpointFile
 from barnabas.log.dirs.log_dir_failure import LogDirGuard
+from barnabas.log.dirs.log_dir_names import parse_topic_partition_name
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
+from barnabas.log.local_log import LocalLog
 from barnabas.log.log_context import LogContext
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.producers.producer_state_manager import ProducerStateManager
@@ -49,13 +52,16 @@ _DELETED_METADATA_SNAPSHOT: Final = ".checkpoint.deleted"
 _END_OF_OFFSETS: Final = 2**63 - 1
 
 
-class LoadedLogOffsets(NamedTuple):
+class LoadedLog(NamedTuple):
+    """The parts of a log, as its files had them."""
+
     log_start_offset: int
-    recovery_point: int
-    next_offset_metadata: LogOffsetMetadata
+    local_log: LocalLog
+    producer_state: ProducerStateManager
+    leader_epochs: LeaderEpochFileCache
 
 
-def list_file_names(directory: Path) -> list[str]:
+def _list_file_names(directory: Path) -> list[str]:
     """Returns the sorted names of the files in a directory."""
     with disk_access("list", directory), os.scandir(directory) as entries:
         return sorted(entry.name for entry in entries if entry.is_file())
@@ -80,39 +86,47 @@ class LogLoader:
     def __init__(
         self,
         directory: Path,
-        partition: TopicPartition,
         config: LogConfig,
         context: LogContext,
-        segments: LogSegments,
-        leader_epochs: LeaderEpochFileCache,
-        producer_state: ProducerStateManager,
         *,
         log_start_offset: int = 0,
         recovery_point: int = 0,
         had_clean_shutdown: bool = True,
         damage_policy: DamagePolicy = DamagePolicy.OFFLINE,
-        file_names: list[str] | None = None,
     ) -> None:
-        """Fills `segments`, `leader_epochs` and `producer_state`. The two offsets come from the checkpoints.
-
-        `file_names` are the files in the directory, if the caller has listed them (`list_file_names`).
-        """
+        """Creates the directory if it does not exist. The two offsets come from the checkpoints."""
+        partition = parse_topic_partition_name(directory)
+        if not directory.exists():
+            with disk_access("create", directory):
+                make_data_dir(directory)
+        self._file_names: list[str] | None = _list_file_names(directory)
+        """The files in the directory; None if they have to be listed again."""
+        guard = LogDirGuard(context.failure_channel, directory.parent)
         self._directory = directory
         self._partition = partition
         self._config = config
         self._context = context
-        self._segments = segments
-        self._leader_epochs = leader_epochs
-        self._producer_state = producer_state
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
         self._had_clean_shutdown = had_clean_shutdown
         self._damage_policy = damage_policy
-        self._file_names = file_names
-        """The files in the directory; None if they have to be listed again."""
-        self._files = SegmentFiles(partition, context, LogDirGuard(context.failure_channel, directory.parent))
+        self._files = SegmentFiles(partition, context, guard)
+        self._segments = LogSegments()
+        self._leader_epochs = LeaderEpochFileCache(
+            partition,
+            LeaderEpochCheckpointFile.in_directory(directory),
+            lambda name, task: context.scheduler.schedule(name, guard.guarded(name, task)),
+        )
+        self._producer_state = ProducerStateManager(
+            partition,
+            directory,
+            context.max_transaction_timeout_ms,
+            context.producer_state_config,
+            context.clock,
+            self._file_names,
+        )
 
-    def load(self) -> LoadedLogOffsets:
+    def load(self) -> LoadedLog:
         """Loads the log. Closes the files of the segments again if that fails."""
         try:
             return self._load()
@@ -120,36 +134,35 @@ class LogLoader:
             self._segments.close_handlers()
             raise
 
-    def _load(self) -> LoadedLogOffsets:
-        if not self._producer_state.is_empty:
-            raise ValueError(f"{self._partition}: producers are known before the log is")
+    def _load(self) -> LoadedLog:
         self._remove_leftovers()
         self._retry_on_overflow(self._load_segments)
         recovery_point, next_offset = self._retry_on_overflow(self._recover_log)
-        first = self._segments.first
+        segments, state = self._segments, self._producer_state
+        first = segments.first
         assert first is not None
         log_start_offset = max(self._log_start_offset, first.base_offset)
         self._leader_epochs.truncate_from_end(next_offset)
         self._leader_epochs.truncate_from_start(log_start_offset)
-        state = self._producer_state
-        state.remove_stray_snapshots(self._segments.base_offsets)
+        state.remove_stray_snapshots(segments.base_offsets)
         rebuild_producer_state(
             state,
-            self._segments,
+            segments,
             log_start_offset,
             next_offset,
             self._context.clock,
             from_clean_shutdown=self._had_clean_shutdown,
         )
-        active = self._segments.active
-        return LoadedLogOffsets(
-            log_start_offset, recovery_point, LogOffsetMetadata(next_offset, active.base_offset, active.size)
+        end = LogOffsetMetadata(next_offset, segments.active.base_offset, segments.active.size)
+        local_log = LocalLog(
+            self._directory, self._partition, self._config, self._context, segments, recovery_point, end
         )
+        return LoadedLog(log_start_offset, local_log, state, self._leader_epochs)
 
     def _list_files(self) -> list[str]:
         names = self._file_names
         if names is None:
-            names = self._file_names = list_file_names(self._directory)
+            names = self._file_names = _list_file_names(self._directory)
         return names
 
     # 1. Leftovers

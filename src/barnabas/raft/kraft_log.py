@@ -151,14 +151,14 @@ class KafkaMetadataLog:
 
     @property
     def end_offset(self) -> LogOffsetMetadata:
-        return self._log.log_end_offset_metadata
+        return self._log.watermarks.offsets.log_end_offset
 
     @property
     def high_watermark(self) -> int:
         return self._log.high_watermark
 
     def update_high_watermark(self, offset: LogOffsetMetadata) -> None:
-        reached = self._log.update_high_watermark(offset)
+        reached = self._log.watermarks.update_high_watermark(offset)
         if reached != offset.message_offset:
             logger.warning(
                 "%s: the high watermark is %d and not %d", METADATA_PARTITION, reached, offset.message_offset
@@ -202,7 +202,7 @@ class KafkaMetadataLog:
     @property
     def last_fetched_epoch(self) -> int:
         """Returns the epoch of the last record, or of the snapshot at the log start; 0 if there is neither."""
-        epoch = self._log.latest_epoch
+        epoch = self._log.leader_epochs.latest_epoch
         if epoch is not None:
             return epoch
         snapshot_id = self.latest_snapshot_id
@@ -260,7 +260,7 @@ class KafkaMetadataLog:
         That happens if a follower was far behind, fetched a snapshot, and stopped before it truncated its log.
         """
         latest = self.latest_snapshot_id
-        epoch = self._log.latest_epoch or 0
+        epoch = self._log.leader_epochs.latest_epoch or 0
         if latest is None or (latest.epoch, latest.offset) <= (epoch, self._log.log_end_offset):
             return False
         self._log.truncate_fully_and_start_at(latest.offset)

@@ -286,4 +286,4 @@ def initial_fetch_offset(log: UnifiedLog) -> int:
 
     Without leader epochs divergence cannot be detected, and only records before the high watermark are certain.
     """
-    return log.high_watermark if log.latest_epoch is None else log.log_end_offset
+    return log.high_watermark if log.leader_epochs.latest_epoch is None else log.log_end_offset

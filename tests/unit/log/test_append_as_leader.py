@@ -48,8 +48,8 @@ class Twins:
             patch.setattr(LogValidator, "_needs_no_change", lambda *_: False)
             said.append(self._try(step, steps))
         assert said[0] == said[1]
-        whole.move_high_watermark_to_end()
-        steps.maybe_increment_high_watermark(steps.log_end_offset_metadata)
+        whole.watermarks.move_high_watermark_to_end()
+        steps.watermarks.maybe_increment_high_watermark(steps.watermarks.offsets.log_end_offset)
         assert self._state(whole) == self._state(steps)
         return said[0]
 
@@ -65,8 +65,8 @@ class Twins:
             "offsets": log.fetch_offset_snapshot(),
             "producers": dict(state.active_producers),
             "map end": state.map_end_offset,
-            "unstable": (state.first_unstable_offset, log.first_unstable_offset),
-            "epochs": log.latest_epoch,
+            "unstable": (state.first_unstable_offset, log.watermarks.first_unstable_offset),
+            "epochs": log.leader_epochs.latest_epoch,
             "segments": [
                 (
                     segment.base_offset,

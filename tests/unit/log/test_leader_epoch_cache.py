@@ -277,10 +277,10 @@ def test_a_renamed_directory(tmp_path: Path) -> None:
     directory.mkdir()
     cache = Cache(directory, (2, 10))
     renamed = directory.rename(tmp_path / "topic-0.future")
-    moved = cache.with_checkpoint(LeaderEpochCheckpointFile.in_directory(renamed))
-    moved.assign(4, 100)
+    cache.move_to(LeaderEpochCheckpointFile.in_directory(renamed))
+    cache.assign(4, 100)
     assert LeaderEpochCheckpointFile.in_directory(renamed).read() == [(2, 10), (4, 100)]
-    assert cache.entries == ((2, 10),)
+    assert not directory.exists()
 
 
 def test_clear(tmp_path: Path) -> None:

@@ -395,7 +395,7 @@ class TestLostFiles:
         for number in range(4):
             append(log, b"%d" % number, leader_epoch=number)
         path(box).write_bytes(path(box).read_bytes()[: 2 * SIZE])
-        assert box.open(had_clean_shutdown=False).latest_epoch == 1
+        assert box.open(had_clean_shutdown=False).leader_epochs.latest_epoch == 1
 
     def test_epochs_before_the_start_go(self, box: LogBox) -> None:
         log = box.open()

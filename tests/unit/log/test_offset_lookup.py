@@ -27,7 +27,7 @@ def log(box: LogBox) -> UnifiedLog:
         if number in {2, 4}:
             log.roll()
         append(log, *[b"x"] * len(timestamps), timestamps=[NOW + one for one in timestamps], leader_epoch=number // 2)
-    log.update_high_watermark(log.log_end_offset)
+    log.watermarks.update_high_watermark(log.log_end_offset)
     return log
 
 
@@ -96,7 +96,7 @@ class TestMaxTimestamp:
         log = box.open()
         for one in (90, 10, 20):
             append(log, b"a", timestamp=NOW + one)
-        log.update_high_watermark(3)
+        log.watermarks.update_high_watermark(3)
         log.delete_records(1)
         assert log.fetch_offset_by_timestamp(SpecialTimestamp.MAX_TIMESTAMP) == TimestampAndOffset(NOW + 20, 2, 0)
 

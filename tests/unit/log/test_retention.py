@@ -28,7 +28,7 @@ def filled(box: LogBox, config: LogConfig, *, replicated: int = 10) -> UnifiedLo
         box.clock.set_milliseconds(NOW + number * DAY)
         append(log, b"%d" % number, timestamp=NOW + number * DAY)
     assert log.segments.base_offsets == (0, 2, 4, 6, 8)
-    log.update_high_watermark(replicated)
+    log.watermarks.update_high_watermark(replicated)
     return log
 
 
@@ -70,7 +70,7 @@ def test_an_empty_log_stays_as_it_is(box: LogBox) -> None:
 def test_records_without_timestamps_go_by_the_file(box: LogBox) -> None:
     log = box.open(box.config(retention_ms=DAY))
     append(log, b"a", timestamp=-1)
-    log.update_high_watermark(1)
+    log.watermarks.update_high_watermark(1)
     path = log.active_segment.records.path
     os.utime(path, ns=((NOW - DAY) * 1_000_000, (NOW - DAY) * 1_000_000))
     assert log.delete_old_segments() == 0
@@ -83,7 +83,7 @@ def test_a_record_from_the_future_keeps_what_is_behind_it(box: LogBox, caplog: p
     append(log, b"0", timestamp=NOW + 50 * DAY)
     append(log, b"1", timestamp=NOW)
     append(log, b"2", timestamp=NOW)
-    log.update_high_watermark(3)
+    log.watermarks.update_high_watermark(3)
     box.clock.advance(10 * DAY)
     with caplog.at_level(logging.WARNING):
         assert log.delete_old_segments() == 0
@@ -157,7 +157,7 @@ def test_the_producers_of_deleted_records_are_still_known(box: LogBox) -> None:
     log = box.open(box.config(segment_bytes=SIZE, retention_ms=1))
     append(log, b"0", producer_id=1, epoch=0, sequence=0)
     append(log, b"1")
-    log.update_high_watermark(2)
+    log.watermarks.update_high_watermark(2)
     box.clock.advance(10)
     log.delete_old_segments()
     assert append(log, b"0", producer_id=1, epoch=0, sequence=0).is_duplicate

@@ -21,9 +21,8 @@ from barnabas.log.dirs.leader_epoch_checkpoint import EpochEntry, LeaderEpochChe
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
-from barnabas.log.log_writer import UnexpectedAppendOffsetError
 from barnabas.log.storage_errors import FileClosedError
-from barnabas.log.unified_log import UnifiedLog
+from barnabas.log.unified_log import UnexpectedAppendOffsetError, UnifiedLog
 from barnabas.network.reactor.send import FileRegion
 from barnabas.records.batch import CompressionType, TimestampType
 from log_fixtures import (
@@ -282,7 +281,7 @@ class TestRoll:
     def test_the_high_watermark_moves_on_to_the_new_segment(self, box: LogBox) -> None:
         log = box.open()
         append(log, b"a")
-        log.update_high_watermark(1)
+        log.watermarks.update_high_watermark(1)
         log.roll()
         assert log.fetch_offset_snapshot().high_watermark == LogOffsetMetadata(1, 1, 0)
 
@@ -327,7 +326,7 @@ class TestRead:
 
     def test_before_the_start(self, log: UnifiedLog) -> None:
         append(log, b"a", b"b")
-        log.update_high_watermark(2)
+        log.watermarks.update_high_watermark(2)
         log.delete_records(1)
         with pytest.raises(OffsetOutOfRangeError, match="starts at 1"):
             read_from(log, 0)
@@ -352,7 +351,7 @@ class TestRead:
         append(log, b"a")
         append(log, b"b")
         assert all_records(log, FetchIsolation.HIGH_WATERMARK) == []
-        log.update_high_watermark(1)
+        log.watermarks.update_high_watermark(1)
         assert values(all_records(log, FetchIsolation.HIGH_WATERMARK)) == [b"a"]
         assert values(all_records(log, FetchIsolation.LOG_END)) == [b"a", b"b"]
         assert read_from(log, 2, FetchIsolation.HIGH_WATERMARK).records == b""
@@ -362,7 +361,7 @@ class TestRead:
         for number in range(6):
             append(log, b"%02d" % number)
         for high_watermark in range(7):
-            log.update_high_watermark(high_watermark)
+            log.watermarks.update_high_watermark(high_watermark)
             assert offsets(all_records(log, FetchIsolation.HIGH_WATERMARK)) == list(range(high_watermark))
 
     def test_what_was_read_stays_readable_after_the_segment_is_gone(self, box: LogBox) -> None:
@@ -404,30 +403,30 @@ class TestRead:
 class TestHighWatermark:
     def test_it_stays_within_the_log(self, log: UnifiedLog) -> None:
         append(log, b"a", b"b", b"c")
-        assert log.update_high_watermark(2) == 2
-        assert log.update_high_watermark(99) == 3
+        assert log.watermarks.update_high_watermark(2) == 2
+        assert log.watermarks.update_high_watermark(99) == 3
         log.delete_records(1)
-        assert log.update_high_watermark(0) == 1
+        assert log.watermarks.update_high_watermark(0) == 1
 
     def test_a_leader_moves_it_forward_only(self, log: UnifiedLog) -> None:
         append(log, b"a", b"b", b"c")
-        assert log.maybe_increment_high_watermark(LogOffsetMetadata(2)) == LogOffsetMetadata(0, 0, 0)
+        assert log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(2)) == LogOffsetMetadata(0, 0, 0)
         assert log.high_watermark == 2
-        assert log.maybe_increment_high_watermark(LogOffsetMetadata(1)) is None
-        assert log.maybe_increment_high_watermark(LogOffsetMetadata(2)) is None
+        assert log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(1)) is None
+        assert log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(2)) is None
         with pytest.raises(ValueError, match="behind the end"):
-            log.maybe_increment_high_watermark(LogOffsetMetadata(4))
+            log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(4))
 
     def test_a_follower_takes_what_it_is_told(self, log: UnifiedLog) -> None:
         append(log, b"a", b"b")
-        assert log.maybe_update_high_watermark(5) == 2
-        assert log.maybe_update_high_watermark(2) is None
-        assert log.maybe_update_high_watermark(1) == 1
+        assert log.watermarks.maybe_update_high_watermark(5) == 2
+        assert log.watermarks.maybe_update_high_watermark(2) is None
+        assert log.watermarks.maybe_update_high_watermark(1) == 1
 
     def test_the_place_is_looked_up_once(self, log: UnifiedLog) -> None:
         append(log, b"a")
         append(log, b"b")
-        log.update_high_watermark(1)
+        log.watermarks.update_high_watermark(1)
         size = len(client_batch([b"a"]))
         assert log.watermarks.offsets.high_watermark == LogOffsetMetadata(1)
         snapshot = log.fetch_offset_snapshot()
@@ -438,7 +437,7 @@ class TestHighWatermark:
         append(log, b"a")
         before = log.watermarks.offsets
         assert (before.log_end_offset.message_offset, before.high_watermark.message_offset) == (1, 0)
-        log.move_high_watermark_to_end()
+        log.watermarks.move_high_watermark_to_end()
         append(log, b"b")
         assert (before.log_end_offset.message_offset, before.high_watermark.message_offset) == (1, 0)
         after = log.watermarks.offsets
@@ -447,9 +446,9 @@ class TestHighWatermark:
     def test_the_offsets_of_a_snapshot_are_in_order_through_a_truncation(self, log: UnifiedLog) -> None:
         for _ in range(4):
             append(log, b"a")
-        log.move_high_watermark_to_end()
+        log.watermarks.move_high_watermark_to_end()
         seen = []
-        log.set_high_watermark_listener(lambda _: seen.append(log.watermarks.offsets))
+        log.watermarks.listener = lambda _: seen.append(log.watermarks.offsets)
         log.truncate_to(2)
         log.truncate_fully_and_start_at(7)
         assert [(one.log_start_offset, one.high_watermark[0], one.log_end_offset[0]) for one in seen] == [
@@ -459,27 +458,27 @@ class TestHighWatermark:
 
     def test_listeners_hear_of_it(self, log: UnifiedLog) -> None:
         heard: list[int] = []
-        log.set_high_watermark_listener(heard.append)
+        log.watermarks.listener = heard.append
         append(log, b"a")
-        log.update_high_watermark(1)
+        log.watermarks.update_high_watermark(1)
         assert heard == [1]
         log.close()
-        log.update_high_watermark(0)
+        log.watermarks.update_high_watermark(0)
         assert heard == [1]
 
     def test_listeners_hear_of_it_from_a_leader_that_waits_for_nobody(self, log: UnifiedLog) -> None:
         append(log, b"a")
-        assert log.move_high_watermark_to_end()
+        assert log.watermarks.move_high_watermark_to_end()
         heard: list[int] = []
-        log.set_high_watermark_listener(heard.append)
+        log.watermarks.listener = heard.append
         append(log, b"b")
-        assert log.move_high_watermark_to_end()
-        assert not log.move_high_watermark_to_end()
+        assert log.watermarks.move_high_watermark_to_end()
+        assert not log.watermarks.move_high_watermark_to_end()
         assert heard == [2]
 
     def test_all_offsets_at_once(self, log: UnifiedLog) -> None:
         append(log, b"a", b"b")
-        log.update_high_watermark(1)
+        log.watermarks.update_high_watermark(1)
         snapshot = log.fetch_offset_snapshot()
         assert snapshot.log_start_offset == 0
         assert snapshot.log_end_offset.message_offset == 2
@@ -491,7 +490,7 @@ class TestLeaderEpochs:
     def test_they_are_noted_with_the_batches(self, log: UnifiedLog) -> None:
         for epoch in (0, 0, 2, 2, 5):
             append(log, b"a", leader_epoch=epoch)
-        assert log.latest_epoch == 5
+        assert log.leader_epochs.latest_epoch == 5
         assert log.end_offset_for_epoch(0) == (0, 2)
         assert log.end_offset_for_epoch(1) == (0, 2)
         assert log.end_offset_for_epoch(2) == (2, 4)
@@ -504,7 +503,7 @@ class TestLeaderEpochs:
         assert log.end_offset_for_epoch(4) == (4, 1)
         log.close()
         # A start forgets an epoch without records; the leader, if it still is, begins it again.
-        assert box.open().latest_epoch == 1
+        assert box.open().leader_epochs.latest_epoch == 1
 
     def test_they_survive_a_restart(self, box: LogBox, log: UnifiedLog) -> None:
         append(log, b"a", leader_epoch=1)

@@ -251,5 +251,5 @@ def test_the_same_when_the_index_of_aborts_cannot_be_written(tmp_path: Path, mon
     box.restart_process()
     reopened = box.open(had_clean_shutdown=False)
     assert [txn.first_offset for txn in reopened.collect_aborted_transactions(0, 9)] == [0]
-    reopened.update_high_watermark(reopened.log_end_offset)
+    reopened.watermarks.update_high_watermark(reopened.log_end_offset)
     assert reopened.last_stable_offset == 2

@@ -184,17 +184,17 @@ class TestTransactions:
     def test_the_last_stable_offset_is_where_the_oldest_open_one_began(self, log: UnifiedLog) -> None:
         append(log, b"before")
         transact(log, 0, producer_id=1)
-        assert log.first_unstable_offset == 1
+        assert log.watermarks.first_unstable_offset == 1
         transact(log, 0, producer_id=2)
         append(log, b"between")
-        log.update_high_watermark(log.log_end_offset)
-        assert log.first_unstable_offset == log.last_stable_offset == 1
+        log.watermarks.update_high_watermark(log.log_end_offset)
+        assert log.watermarks.first_unstable_offset == log.last_stable_offset == 1
         end_transaction(log, COMMIT, 1, 0)
         assert log.last_stable_offset == 1, "the marker is not replicated"
-        log.update_high_watermark(log.log_end_offset)
+        log.watermarks.update_high_watermark(log.log_end_offset)
         assert log.last_stable_offset == 2
         end_transaction(log, ABORT, 2, 0)
-        log.update_high_watermark(log.log_end_offset)
+        log.watermarks.update_high_watermark(log.log_end_offset)
         assert log.last_stable_offset == log.high_watermark == log.log_end_offset
 
     def test_it_is_never_beyond_the_high_watermark(self, log: UnifiedLog) -> None:
@@ -203,7 +203,7 @@ class TestTransactions:
         transact(log, 0)
         stable = [log.last_stable_offset]
         for high_watermark in (1, 2, 3):
-            log.update_high_watermark(high_watermark)
+            log.watermarks.update_high_watermark(high_watermark)
             stable.append(log.last_stable_offset)
         assert stable == [0, 1, 2, 2]
 
@@ -211,12 +211,12 @@ class TestTransactions:
         append(log, b"a")
         transact(log, 0, count=2)
         append(log, b"b")
-        log.update_high_watermark(log.log_end_offset)
+        log.watermarks.update_high_watermark(log.log_end_offset)
         assert offsets(all_records(log, FetchIsolation.TXN_COMMITTED)) == [0]
         assert offsets(all_records(log, FetchIsolation.HIGH_WATERMARK)) == [0, 1, 2, 3]
         assert read_from(log, 1, FetchIsolation.TXN_COMMITTED).aborted_transactions == []
         end_transaction(log, COMMIT, 1, 0)
-        log.update_high_watermark(log.log_end_offset)
+        log.watermarks.update_high_watermark(log.log_end_offset)
         assert offsets(all_records(log, FetchIsolation.TXN_COMMITTED)) == [0, 1, 2, 3, 4]
 
     def test_aborted_ones_are_named(self, log: UnifiedLog) -> None:
@@ -226,7 +226,7 @@ class TestTransactions:
         transact(log, 1, producer_id=2)
         end_transaction(log, ABORT, 2, 0)
         append(log, b"after")
-        log.update_high_watermark(log.log_end_offset)
+        log.watermarks.update_high_watermark(log.log_end_offset)
         first = AbortedTxn(producer_id=1, first_offset=0, last_offset=2, last_stable_offset=1)
         second = AbortedTxn(producer_id=2, first_offset=1, last_offset=4, last_stable_offset=5)
         assert log.collect_aborted_transactions(0, 6) == [first, second]
@@ -241,7 +241,7 @@ class TestTransactions:
         append(log, b"a")
         log.roll()
         end_transaction(log, ABORT, 1, 0)
-        log.update_high_watermark(log.log_end_offset)
+        log.watermarks.update_high_watermark(log.log_end_offset)
         found = read_from(log, 0, FetchIsolation.TXN_COMMITTED).aborted_transactions
         assert [(txn.first_offset, txn.last_offset) for txn in found or ()] == [(0, 2)]
 
@@ -269,8 +269,8 @@ class TestTransactions:
         produce(log, 0, producer_id=3)
         follower = box.open(name="topic-1")
         follower.append_as_follower(fetched_bytes(read_from(log)), 0)
-        log.update_high_watermark(log.log_end_offset)
-        follower.update_high_watermark(follower.log_end_offset)
+        log.watermarks.update_high_watermark(log.log_end_offset)
+        follower.watermarks.update_high_watermark(follower.log_end_offset)
         assert follower.last_stable_offset == log.last_stable_offset == 1
         assert follower.collect_aborted_transactions(0, 9) == log.collect_aborted_transactions(0, 9)
         assert sorted(follower.producers.active()) == sorted(log.producers.active())
@@ -283,10 +283,10 @@ class TestTransactions:
         if clean:
             log.close()
         reopened = box.open(had_clean_shutdown=clean)
-        reopened.update_high_watermark(reopened.log_end_offset)
+        reopened.watermarks.update_high_watermark(reopened.log_end_offset)
         assert reopened.last_stable_offset == 1
         end_transaction(reopened, ABORT, 1, 0)
-        reopened.update_high_watermark(reopened.log_end_offset)
+        reopened.watermarks.update_high_watermark(reopened.log_end_offset)
         assert reopened.last_stable_offset == 4
         assert len(reopened.collect_aborted_transactions(0, 9)) == 1
 
@@ -303,9 +303,9 @@ class TestTransactions:
         transact(log, 0)
         append(log, b"a")
         append(log, b"b")
-        log.update_high_watermark(3)
+        log.watermarks.update_high_watermark(3)
         log.delete_records(2)
-        assert log.first_unstable_offset == log.last_stable_offset == 2
+        assert log.watermarks.first_unstable_offset == log.last_stable_offset == 2
 
     def test_late_ones_are_noticed(self, log: UnifiedLog) -> None:
         transact(log, 0)
@@ -315,13 +315,13 @@ class TestTransactions:
 
     def test_the_place_of_the_first_unstable_offset_is_known(self, log: UnifiedLog) -> None:
         append(log, b"a")
-        position = log.log_end_offset_metadata.relative_position_in_segment
+        position = log.watermarks.offsets.log_end_offset.relative_position_in_segment
         transact(log, 0)
-        log.update_high_watermark(2)
+        log.watermarks.update_high_watermark(2)
         assert log.fetch_offset_snapshot().last_stable_offset == LogOffsetMetadata(1, 0, position)
 
     def test_a_marker_for_nothing_is_appended_all_the_same(self, log: UnifiedLog) -> None:
         log.append_as_leader(marker(COMMIT, 4, 0), 0, AppendOrigin.COORDINATOR, transaction_version=1)
         assert log.log_end_offset == 1
-        assert log.first_unstable_offset is None
+        assert log.watermarks.first_unstable_offset is None
         assert values(all_records(log)) != []

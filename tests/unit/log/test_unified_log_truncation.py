@@ -64,10 +64,10 @@ class TestTruncateTo:
     def test_an_epoch_without_records_goes_even_if_nothing_else_does(self, log: UnifiedLog) -> None:
         log.maybe_assign_epoch_start_offset(7, 10)
         assert not log.truncate_to(10)
-        assert log.latest_epoch == 2
+        assert log.leader_epochs.latest_epoch == 2
 
     def test_watermarks_follow(self, log: UnifiedLog) -> None:
-        log.update_high_watermark(10)
+        log.watermarks.update_high_watermark(10)
         log.truncate_to(4)
         assert log.high_watermark == 4
         log.delete_records(3)
@@ -102,9 +102,9 @@ class TestTruncateTo:
         assert len(log.collect_aborted_transactions(0, 9)) == 1
         log.truncate_to(2)
         assert log.collect_aborted_transactions(0, 9) == []
-        assert log.first_unstable_offset == 1
+        assert log.watermarks.first_unstable_offset == 1
         log.truncate_to(1)
-        assert log.first_unstable_offset is None
+        assert log.watermarks.first_unstable_offset is None
 
     def test_the_inside_of_a_batch(self, box: LogBox) -> None:
         log = box.open()
@@ -166,14 +166,14 @@ class TestTruncateFully:
 
 class TestDeleteRecords:
     def test_the_start_moves(self, log: UnifiedLog) -> None:
-        log.update_high_watermark(8)
+        log.watermarks.update_high_watermark(8)
         assert log.delete_records(5) == 5
         assert offsets(all_records(log)) == [5, 6, 7, 8, 9]
         assert log.delete_records(3) == 5
         assert log.delete_records(-1) == 8
 
     def test_not_beyond_the_high_watermark(self, log: UnifiedLog) -> None:
-        log.update_high_watermark(5)
+        log.watermarks.update_high_watermark(5)
         with pytest.raises(OffsetOutOfRangeError, match="high watermark"):
             log.delete_records(6)
         with pytest.raises(OffsetOutOfRangeError):
@@ -182,7 +182,7 @@ class TestDeleteRecords:
     def test_inside_a_batch(self, box: LogBox) -> None:
         log = box.open()
         append(log, b"a", b"b", b"c")
-        log.update_high_watermark(3)
+        log.watermarks.update_high_watermark(3)
         log.delete_records(1)
         assert fetched_batches(read_from(log, 1))[0].base_offset == 0
         with pytest.raises(OffsetOutOfRangeError):
@@ -194,19 +194,19 @@ class TestDeleteRecords:
             log.delete_records(0)
 
     def test_epochs_and_recovery_point_follow(self, log: UnifiedLog) -> None:
-        log.update_high_watermark(10)
+        log.watermarks.update_high_watermark(10)
         log.delete_records(9)
         assert [(entry.epoch, entry.start_offset) for entry in log.leader_epochs.entries] == [(2, 9)]
         assert log.recovery_point == 9
 
     def test_a_follower_follows_its_leader(self, log: UnifiedLog) -> None:
-        log.update_high_watermark(10)
+        log.watermarks.update_high_watermark(10)
         reason = LogStartOffsetIncrementReason.LEADER_OFFSET_INCREMENTED
         assert log.maybe_increment_log_start_offset(4, reason)
         assert not log.maybe_increment_log_start_offset(4, reason)
 
     def test_it_is_remembered_through_the_checkpoint(self, box: LogBox, log: UnifiedLog) -> None:
-        log.update_high_watermark(10)
+        log.watermarks.update_high_watermark(10)
         log.delete_records(5)
         log.close()
         assert box.open(log.config, log_start_offset=5).log_start_offset == 5
@@ -242,7 +242,7 @@ class TestRename:
         assert not box.channel.offline_log_dirs
 
     def test_a_late_write_of_leader_epochs_does_no_harm(self, box: LogBox, log: UnifiedLog) -> None:
-        log.update_high_watermark(10)
+        log.watermarks.update_high_watermark(10)
         log.delete_records(9)
         log.rename_dir(log_delete_dir_name(log.topic_partition))
         box.scheduler.tick()

@@ -131,7 +131,7 @@ class TestMoving:
         assert box.logs.get_log(T0) is log
         assert box.logs.get_log(T0, is_future=True) is partition.future_log is None
         assert values(all_records(log)) == [b"%d" % number for number in range(20)]
-        assert (log.high_watermark, log.latest_epoch) == (20, 0)
+        assert (log.high_watermark, log.leader_epochs.latest_epoch) == (20, 0)
         assert [path.name for path in box.paths[1].glob("topic*")] == ["topic-0"]
         assert all(is_delete_dir(path) for path in box.paths[0].glob("topic*"))
         # The controller was told before, and what producers did is remembered.

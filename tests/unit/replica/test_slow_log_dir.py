@@ -243,7 +243,7 @@ def test_reading_takes_no_lock_of_the_log(slow: Slow) -> None:
     """An append may hold it for as long as a write takes."""
     for _ in range(3):
         slow.produce(SLOW)
-    slow.log.update_high_watermark(2)  # whose place is not known
+    slow.log.watermarks.update_high_watermark(2)  # whose place is not known
     locked, go_on = threading.Event(), threading.Event()
 
     def hold_lock() -> None:

@@ -281,7 +281,7 @@ class LogManager(LogRegistry):
                 missing = "current" if current is None else "future"
                 raise KafkaStorageError(f"The {missing} log of {partition} is offline")
             future.rename_dir(log_dir_name(partition))
-            future.update_high_watermark(current.high_watermark)
+            future.watermarks.update_high_watermark(current.high_watermark)
             del self._future[partition]
             self._current[partition] = future
             self._log_counts[current.parent_dir] -= 1

@@ -282,7 +282,7 @@ class LogStartup:
             return
         high_watermark = offsets.high_watermarks.get(partition)
         if high_watermark is not None:
-            log.update_high_watermark(high_watermark)
+            log.watermarks.update_high_watermark(high_watermark)
         self._add(log, partition)
 
     def _add(self, log: UnifiedLog, partition: TopicPartition) -> None:

@@ -192,7 +192,7 @@ class AbstractFetcherThread(ShutdownableThread, Generic[F]):
             if log is None or fetch.partition.log is None:
                 self._forget(fetch)
             elif not (self._quota.is_quota_exceeded and self._quota.is_throttled(topic_partition)):
-                ready[topic_partition] = fetch, FetchPosition(log.log_end_offset, log.latest_epoch)
+                ready[topic_partition] = fetch, FetchPosition(log.log_end_offset, log.leader_epochs.latest_epoch)
         return ready
 
     def _log_of(self, partition: Partition) -> UnifiedLog | None:
@@ -334,7 +334,7 @@ def truncation_offset(log: UnifiedLog, diverging: EpochEndOffset) -> int:
 
 
 def _follow_offsets(log: UnifiedLog, data: FetchedData) -> None:
-    log.update_high_watermark(min(data.high_watermark, log.log_end_offset))
+    log.watermarks.update_high_watermark(min(data.high_watermark, log.log_end_offset))
     if log.log_start_offset < data.log_start_offset <= log.high_watermark:
         log.maybe_increment_log_start_offset(
             data.log_start_offset, LogStartOffsetIncrementReason.LEADER_OFFSET_INCREMENTED

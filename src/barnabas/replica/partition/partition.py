@@ -12,9 +12,8 @@ from barnabas.common.identifiers import Uuid, uuid_to_string
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.log_append_info import LogAppendInfo
 from barnabas.log.log_watermarks import no_listener
-from barnabas.log.log_writer import UnexpectedAppendOffsetError
 from barnabas.log.segment.file_handle import Buffer
-from barnabas.log.unified_log import UnifiedLog
+from barnabas.log.unified_log import UnexpectedAppendOffsetError, UnifiedLog
 from barnabas.metadata.directory_id import UNASSIGNED
 from barnabas.metadata.partition_registration import LeaderRecoveryState, PartitionRegistration
 from barnabas.replica.partition.partition_context import PartitionContext, PartitionListener
@@ -112,7 +111,7 @@ class Partition(PartitionLog):
         partitions thousands of synchronous writes to disk.
         """
         role = self.role
-        if log.latest_epoch != role.leader_epoch and role.leader_epoch_start_offset is not None:
+        if log.leader_epochs.latest_epoch != role.leader_epoch and role.leader_epoch_start_offset is not None:
             log.maybe_assign_epoch_start_offset(role.leader_epoch, role.leader_epoch_start_offset)
 
     def make_follower(self, registration: PartitionRegistration, *, is_new: bool) -> bool:
@@ -308,7 +307,7 @@ class Partition(PartitionLog):
                 self._listen_to(log)
 
     def _listen_to(self, log: UnifiedLog) -> None:
-        log.set_high_watermark_listener(self._on_high_watermark if self._listeners else no_listener)
+        log.watermarks.listener = self._on_high_watermark if self._listeners else no_listener
 
     def _on_high_watermark(self, offset: int) -> None:
         for listener in self._listeners:

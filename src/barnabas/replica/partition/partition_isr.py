@@ -197,8 +197,8 @@ class PartitionIsr:
     def _maybe_increment_leader_hw(self, log: UnifiedLog, now_ms: int | None = None) -> bool:
         """Advances the high watermark as far as possible; True if it moved. The lock must be held."""
         if not self.followers:
-            return log.move_high_watermark_to_end()
-        end = log.log_end_offset_metadata
+            return log.watermarks.move_high_watermark_to_end()
+        end = log.watermarks.offsets.log_end_offset
         if len(self.state.isr) < self.effective_min_isr(log):
             return False
         if now_ms is None:
@@ -215,7 +215,7 @@ class PartitionIsr:
                 )
             ):
                 new = follower.log_end_offset_metadata
-        return log.maybe_increment_high_watermark(new) is not None
+        return log.watermarks.maybe_increment_high_watermark(new) is not None
 
     def low_watermark_if_leader(self) -> int:
         """Returns the smallest log start offset of the live replicas.

@@ -396,7 +396,7 @@ def _end_offset_for_epoch(role: PartitionRole, log: UnifiedLog, epoch: int) -> E
 
     The epoch of a leader that has written nothing, and has no followers, is not in the epoch cache, but counts too.
     """
-    start, latest = role.leader_epoch_start_offset, log.latest_epoch
+    start, latest = role.leader_epoch_start_offset, log.leader_epochs.latest_epoch
     if start is not None and epoch != UNDEFINED_EPOCH and (latest is None or epoch > latest):
         if epoch == role.leader_epoch:
             return EpochEndOffset(epoch, log.log_end_offset)

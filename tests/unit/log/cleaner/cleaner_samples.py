@@ -74,7 +74,7 @@ def new_cleaner(clock: MockClock, *, keys: int = 10_000, io_buffer_size: int = 1
 
 def to_clean(log: UnifiedLog, first_dirty_offset: int | None = None) -> LogToClean:
     """All that can be cleaned from an offset on."""
-    log.update_high_watermark(log.log_end_offset)
+    log.watermarks.update_high_watermark(log.log_end_offset)
     offsets = cleanable_offsets(log, first_dirty_offset, NOW)
     return LogToClean.of(log, offsets.first_dirty_offset, offsets.first_uncleanable_dirty_offset)
 
@@ -236,4 +236,4 @@ class RandomWriter:
             self.end(producer_id)
         if self.log.active_segment.size:
             self.log.roll()
-        self.log.update_high_watermark(self.log.log_end_offset)
+        self.log.watermarks.update_high_watermark(self.log.log_end_offset)

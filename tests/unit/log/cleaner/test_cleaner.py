@@ -60,7 +60,7 @@ def reopened(box: LogBox, log: UnifiedLog) -> UnifiedLog:
     log.close()
     box.restart_process()
     again = box.open(compacted())
-    again.update_high_watermark(again.log_end_offset)
+    again.watermarks.update_high_watermark(again.log_end_offset)
     return again
 
 
@@ -184,7 +184,7 @@ def test_offsets_without_records_at_the_end_of_a_segment_are_clean(box: LogBox, 
     log.roll(10)
     log.append_as_follower(keyed_batch([(b"b", b"1")], base_offset=10), 0)
     log.roll(20)
-    log.update_high_watermark(log.log_end_offset)
+    log.watermarks.update_high_watermark(log.log_end_offset)
     end, _ = new_cleaner(box.clock).clean(LogToClean.of(log, 0, 20))
     assert end == 20
     end, _ = new_cleaner(box.clock).clean(LogToClean.of(log, 15, 20))

@@ -126,7 +126,7 @@ def test_both_leave_the_same(kafka: LogCleaningOracle, tmp_path: Path, seed: int
         box = LogBox(ours.parent, box.clock)
         box.clock.advance(chance.choice((0, DELETE_RETENTION_MS // 2, DELETE_RETENTION_MS + 1)))
         log = box.open(CONFIG)
-        log.update_high_watermark(log.log_end_offset)
+        log.watermarks.update_high_watermark(log.log_end_offset)
         writer.log = log
         first_dirty = end
     assert horizons

@@ -112,7 +112,7 @@ def test_readers_know_the_same_in_the_end(seed: int, rounds: list[tuple[int, int
 
 
 def _with_high_watermark(log: UnifiedLog) -> UnifiedLog:
-    log.update_high_watermark(log.log_end_offset)
+    log.watermarks.update_high_watermark(log.log_end_offset)
     return log
 
 

@@ -76,7 +76,7 @@ class Broker:
             put(log, (b"k", b"v" * 500))
         if batches:
             log.roll()
-        log.update_high_watermark(log.log_end_offset)
+        log.watermarks.update_high_watermark(log.log_end_offset)
         return log
 
     def checkpoint(self, log: UnifiedLog) -> dict[TopicPartition, int]:
@@ -294,7 +294,7 @@ def test_the_cleaner_deletes_old_segments_of_compacted_logs(broker: Broker) -> N
     broker.clock.advance(500)
     put(log, (b"k", b"new"), timestamp=NOW + 500)
     log.roll()
-    log.update_high_watermark(log.log_end_offset)
+    log.watermarks.update_high_watermark(log.log_end_offset)
     assert broker.manager.chores.delete_old_segments() == 0  # not the log manager's business
     broker.clock.advance(501)
     broker.manager.chores.delete_old_segments()

@@ -61,7 +61,7 @@ class Setting:
         for _ in range(segments):
             put(log, (b"k", b"v" * 100))
             log.roll()
-        log.update_high_watermark(log.log_end_offset)
+        log.watermarks.update_high_watermark(log.log_end_offset)
         self.logs[partition] = log
         return log
 
@@ -164,7 +164,7 @@ def test_segments_that_are_too_young_are_left_for_later(setting: Setting) -> Non
     log = setting.log(A, 3, min_compaction_lag_ms=HOUR)
     put(log, (b"k", b"v"), timestamp=NOW + 10)
     log.roll()
-    log.update_high_watermark(log.log_end_offset)
+    log.watermarks.update_high_watermark(log.log_end_offset)
     now = NOW + HOUR
     assert cleanable_offsets(log, None, now - 1) == (0, 0, False)
     assert cleanable_offsets(log, None, now) == (0, 3, False)
@@ -176,13 +176,13 @@ def test_what_is_not_stable_or_active_is_left_for_later(setting: Setting) -> Non
     log = setting.log(A, 3)
     put(log, (b"k", b"v"))
     assert cleanable_offsets(log, None, NOW) == (0, 3, False)
-    log.update_high_watermark(4)
+    log.watermarks.update_high_watermark(4)
     assert cleanable_offsets(log, None, NOW) == (0, 3, False)  # the active segment
     put_as_replica(log, (b"k", b"v"), producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     for _ in range(2):
         log.roll()
         put(log, (b"k", b"v"))
-    log.update_high_watermark(log.log_end_offset)
+    log.watermarks.update_high_watermark(log.log_end_offset)
     assert cleanable_offsets(log, None, NOW) == (0, 4, False)  # the transaction
     assert LogToClean.of(log, 0, 4).first_uncleanable_offset == 3  # and what is in the same segment
 

@@ -200,7 +200,7 @@ def run(log: UnifiedLog, action: str) -> None:
         case "epoch":
             log.maybe_assign_epoch_start_offset(5, log.log_end_offset)
         case "retention":
-            log.update_high_watermark(log.log_end_offset)
+            log.watermarks.update_high_watermark(log.log_end_offset)
             log.delete_old_segments()
 
 

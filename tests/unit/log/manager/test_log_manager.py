@@ -622,7 +622,7 @@ class TestChores:
             append(broker.log(), b"%d" % number)
         log = broker.log()
         log.flush()
-        log.update_high_watermark(3)
+        log.watermarks.update_high_watermark(3)
         log.delete_records(2)
         append(broker.log(OTHER), b"a")
         broker.scheduler.advance(90_000)
@@ -651,7 +651,7 @@ class TestChores:
         before = path.stat().st_ino
         broker.scheduler.advance(120_000)
         assert path.stat().st_ino == before
-        broker.log().update_high_watermark(1)
+        broker.log().watermarks.update_high_watermark(1)
         broker.scheduler.advance(5_000)
         assert path.stat().st_ino != before
 
@@ -667,7 +667,7 @@ class TestChores:
         broker.overrides["topic"] = {"retention.ms": "1000"}
         append(broker.log(), b"a")
         append(broker.log(OTHER), b"a")
-        broker.log().update_high_watermark(1)
+        broker.log().watermarks.update_high_watermark(1)
         broker.scheduler.advance(30_000)
         assert broker.log().log_start_offset == 1
         assert broker.log(OTHER).log_start_offset == 0
@@ -704,7 +704,7 @@ class TestChores:
         broker.overrides["topic"] = broker.overrides["other"] = {"retention.ms": "1"}
         for partition in (T0, OTHER):
             append(broker.log(partition), b"a")
-            broker.log(partition).update_high_watermark(1)
+            broker.log(partition).watermarks.update_high_watermark(1)
         broker.log(T0).close()
         broker.clock.advance(10)
         assert broker.manager.chores.delete_old_segments() == 1
@@ -796,7 +796,7 @@ class TestMoving:
     def test_a_copy_takes_over(self, two: Broker) -> None:
         log = two.log(topic_id=random_uuid())
         append(log, b"a")
-        log.update_high_watermark(1)
+        log.watermarks.update_high_watermark(1)
         source, target = log.parent_dir, next(path for path in two.paths if path != log.parent_dir)
         with pytest.raises(ValueError, match="future log"):
             two.log(is_future=True)

@@ -78,7 +78,7 @@ class TestAlone:
     def test_the_leader_epoch_goes_into_the_batch(self, box: ReplicaBox) -> None:
         partition = box.create_topic(leader_epoch=5)
         box.produce()
-        assert partition.local_log_or_raise().latest_epoch == 5
+        assert partition.local_log_or_raise().leader_epochs.latest_epoch == 5
 
     def test_a_duplicate_gets_its_first_offset(self, box: ReplicaBox) -> None:
         box.create_topic()
@@ -312,7 +312,7 @@ class TestDelayedProduce:
         box.produce()
         # Both have it, which moves the high watermark; but those who wait are told by a shrunken ISR.
         log = partition.local_log_or_raise()
-        log.update_high_watermark(1)
+        log.watermarks.update_high_watermark(1)
         box.change(isr=[1])
         box.manager.delayed.check_and_complete_all(("topic", 0))
         result = box.only_produced()

@@ -118,7 +118,7 @@ def test_the_high_watermark_is_told_to_those_who_listen(box: ReplicaBox) -> None
         box.produce()
     log = box.manager.partitions.online[T0].local_log_or_raise()
     heard: list[int] = []
-    log.set_high_watermark_listener(heard.append)
+    log.watermarks.listener = heard.append
     box.produce()
     assert heard == [3]
 

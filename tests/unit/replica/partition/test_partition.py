@@ -69,7 +69,7 @@ class TestRoles:
         partition = box.create_topic(replicas=[1, 2], leader_epoch=4)
         assert leads(partition)
         assert (partition.leader_id, partition.leader_epoch) == (1, 4)
-        assert log_of(partition).latest_epoch == 4
+        assert log_of(partition).leader_epochs.latest_epoch == 4
         assert partition.role.leader_epoch_start_offset == 0
         box.produce(acks=1)
         box.change(leader=1)
@@ -235,7 +235,7 @@ class TestInSyncReplicas:
         for _ in range(3):
             box.produce(acks=1)
         box.change(leader=1)
-        log_of(partition).update_high_watermark(1)
+        log_of(partition).watermarks.update_high_watermark(1)
         box.follower_fetch(2, 2)
         assert box.alter_partition.submitted == []
         box.follower_fetch(2, 3)
@@ -427,16 +427,16 @@ class TestOffsets:
         assert find(T0, None, -1) == (Errors.NONE, -1, -1)
         assert find(T0, None, -2) == (Errors.NONE, -2, 0), "an epoch below all, as in a log with records"
         assert self.offset(box, SpecialTimestamp.EARLIEST) == (-1, 0, 2)
-        assert log_of(partition).latest_epoch is None
+        assert log_of(partition).leader_epochs.latest_epoch is None
         box.produce()
-        assert log_of(partition).latest_epoch == 2
+        assert log_of(partition).leader_epochs.latest_epoch == 2
         for _ in range(3):
             box.change(leader=1)
         assert find(T0, None, 5) == (Errors.NONE, 5, 1)
         assert find(T0, None, 4) == (Errors.NONE, 2, 1)
-        assert log_of(partition).latest_epoch == 2
+        assert log_of(partition).leader_epochs.latest_epoch == 2
         box.change(replicas=[1, 2], adding_replicas=[2])
-        assert log_of(partition).latest_epoch == 5
+        assert log_of(partition).leader_epochs.latest_epoch == 5
         assert find(T0, None, 5) == (Errors.NONE, 5, 1)
         assert find(T0, None, 4) == (Errors.NONE, 2, 1)
 

@@ -115,7 +115,7 @@ def step(box: ReplicaBox, chance: random.Random) -> None:
             ends = [batch.last_offset + 1 for segment in log.segments for batch in segment.records.batches()]
             within = [end for end in ends if end >= log.log_start_offset]
             if within:
-                log.update_high_watermark(chance.choice(within))
+                log.watermarks.update_high_watermark(chance.choice(within))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -160,7 +160,7 @@ def test_nothing_behind_the_high_watermark_is_read(box: ReplicaBox, high_waterma
         if number % 4 == 0:
             log.roll()
         box.produce({T0_ID: client_batch([b"v"])}, acks=1)
-    log.update_high_watermark(high_watermark)
+    log.watermarks.update_high_watermark(high_watermark)
     for offset in range(13):
         data = read(partition, asked(offset))
         last_in_segment = min(offset - offset % 4 + 4, high_watermark)
