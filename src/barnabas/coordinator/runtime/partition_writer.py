@@ -11,8 +11,8 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.producers.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
+from barnabas.replica.partition.partition import ACKS_ALL
 from barnabas.replica.partition.partition_context import PartitionListener
-from barnabas.replica.partition.partition_log import ACKS_ALL
 from barnabas.replica.replica_manager import ReplicaManager
 
 TXN_OFFSET_COMMIT_WITH_EPOCH_BUMP = 5

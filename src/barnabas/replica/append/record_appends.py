@@ -39,7 +39,7 @@ from barnabas.replica.broker_topic_stats import BYTES_REJECTED, FAILED_PRODUCE_R
 from barnabas.replica.delayed_operations import DelayedOperations
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.partition.hosted_partitions import HostedPartitions
-from barnabas.replica.partition.partition_log import ACKS_ALL
+from barnabas.replica.partition.partition import ACKS_ALL
 from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
 
@@ -174,7 +174,7 @@ class RecordAppends:
                 ProduceResult,
                 (_NO_ERROR, first_offset, info.log_append_time, info.log_start_offset, (), None, last_offset),
             )
-            if change is INCREASED and not partition.followers:
+            if change is INCREASED and not partition.isr.followers:
                 # Without followers the high watermark is past these records, and no request waits for replication. Only
                 # fetches of consumers may wait.
                 results[topic_id_partition] = result
@@ -274,7 +274,7 @@ class RecordAppends:
     def _wake_up_later(self, partition: Partition, change: LeaderHwChange) -> None:
         """Queues a check of the requests that wait for this partition, to run when the request holds no lock."""
         key = partition.topic_partition
-        if not partition.followers:
+        if not partition.isr.followers:
             # Without followers no request waits for replication, only fetches of consumers.
             self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
         elif change is LeaderHwChange.INCREASED:

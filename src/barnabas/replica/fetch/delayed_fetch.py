@@ -179,7 +179,7 @@ def should_leader_throttle(quota: ReplicaQuota, partition: Partition, replica_id
     A follower in the ISR is never throttled: it would drop out of the ISR, catch up in a burst, and drop out again.
     """
     return (
-        replica_id not in partition.in_sync_replica_ids
+        replica_id not in partition.isr.state.isr
         and quota.is_throttled(partition.topic_partition)
         and quota.is_quota_exceeded
     )

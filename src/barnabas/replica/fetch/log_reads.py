@@ -185,11 +185,11 @@ class LogReads:
             endpoints.get(partition.leader_id, NO_NODE), partition.local_log_or_raise().log_end_offset, 0
         )
         views = [leader]
-        for replica in partition.remote_replicas:
+        for replica in partition.isr.followers.values():
             state = replica.state
             # A replica outside the ISR may lag more and more, and so would the consumer.
             if (
-                replica.broker_id in partition.in_sync_replica_ids
+                replica.broker_id in partition.isr.state.isr
                 and state.log_start_offset <= fetch_offset <= state.log_end_offset
             ):
                 views.append(

@@ -376,7 +376,7 @@ class TestEndsOfAWait:
         box.produce(acks=1)
         box.fetch({T0_ID: 5}, params=follower(2), last_fetched_epoch=3)
         assert box.only_fetched().diverging_epoch == (3, 1)
-        replica = partition.replica(2)
+        replica = partition.isr.followers.get(2)
         assert replica is not None
         assert replica.state.log_end_offset == -1  # it does not count as having it
 
@@ -413,7 +413,7 @@ class TestFollowers:
         """How far a follower is was noted when it came: reading again for it must not count as another fetch."""
         partition = box.create_topic(replicas=[1, 2])
         box.fetch(params=follower(2))
-        replica = partition.replica(2)
+        replica = partition.isr.followers.get(2)
         assert replica is not None
         before = replica.state
         box.clock.advance(100)

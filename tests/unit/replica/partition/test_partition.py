@@ -51,7 +51,7 @@ def registration(partition: Partition, **changes: object) -> PartitionRegistrati
         "leader": 1,
         "leader_recovery_state": LeaderRecoveryState.RECOVERED,
         "leader_epoch": partition.leader_epoch,
-        "partition_epoch": partition.partition_epoch + 1,
+        "partition_epoch": partition.isr.partition_epoch + 1,
     }
     return PartitionRegistration(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -82,11 +82,11 @@ class TestRoles:
         box.change(leader=2)
         assert not leads(partition)
         assert (partition.leader_id, partition.leader_epoch) == (2, 1)
-        assert partition.remote_replicas == ()
-        assert partition.in_sync_replica_ids == frozenset()
+        assert partition.isr.followers == {}
+        assert partition.isr.state.isr == frozenset()
         box.change(leader=1)
         assert leads(partition)
-        assert partition.in_sync_replica_ids == {1, 2}
+        assert partition.isr.state.isr == {1, 2}
 
     def test_what_is_older_is_ignored(self, box: ReplicaBox) -> None:
         partition = box.create_topic(replicas=[1, 2])
@@ -95,8 +95,8 @@ class TestRoles:
         assert not partition.make_leader(registration(partition, partition_epoch=8), is_new=False)
         assert not partition.make_follower(registration(partition, partition_epoch=8, leader=2), is_new=False)
         assert leads(partition)
-        assert partition.in_sync_replica_ids == {1}
-        assert partition.partition_epoch == 9
+        assert partition.isr.state.isr == {1}
+        assert partition.isr.partition_epoch == 9
 
     def test_the_same_leader_epoch_does_not_begin_anew(self, box: ReplicaBox) -> None:
         partition = box.create_topic(replicas=[1, 2])
@@ -104,7 +104,7 @@ class TestRoles:
         box.follower_fetch(2, 1)
         box.change(isr=[1])
         assert partition.role.leader_epoch_start_offset == 0
-        replica = partition.replica(2)
+        replica = partition.isr.followers.get(2)
         assert replica is not None
         assert replica.state.log_end_offset == 1
 
@@ -119,8 +119,8 @@ class TestRoles:
         assert not partition.assignment.is_reassigning
         box.change(replicas=[1, 2, 3], adding_replicas=[3], removing_replicas=[2])
         assert partition.is_reassigning
-        assert partition.is_adding_replica(3)
-        assert [replica.broker_id for replica in partition.remote_replicas] == [2, 3]
+        assert 3 in partition.assignment.adding_replicas
+        assert [replica.broker_id for replica in partition.isr.followers.values()] == [2, 3]
         assert not partition.is_under_replicated
 
     def test_metrics(self, box: ReplicaBox) -> None:
@@ -167,7 +167,7 @@ class TestHighWatermark:
         box.follower_fetch(2, 1)
         box.alter_partition.refuse(IneligibleReplicaError())
         box.produce(acks=1)
-        assert partition.in_sync_replica_ids == {1}
+        assert partition.isr.state.isr == {1}
         assert log_of(partition).high_watermark == 1
         box.clock.advance(30_001)
         box.produce(acks=1)
@@ -219,16 +219,16 @@ class TestInSyncReplicas:
         ((topic_id_partition, proposal, _),) = box.alter_partition.submitted
         assert topic_id_partition == T0_ID
         assert proposal == LeaderAndIsr(
-            1, 3, LeaderRecoveryState.RECOVERED, (IsrMember(1, 101), IsrMember(2, 102)), partition.partition_epoch
+            1, 3, LeaderRecoveryState.RECOVERED, (IsrMember(1, 101), IsrMember(2, 102)), partition.isr.partition_epoch
         )
         # Until the controller has spoken, it is not in the ISR, but the high watermark waits for it.
-        assert partition.in_sync_replica_ids == {1}
-        assert partition.state.maximal_isr == {1, 2}
+        assert partition.isr.state.isr == {1}
+        assert partition.isr.state.maximal_isr == {1, 2}
         box.produce(acks=1)
         assert log_of(partition).high_watermark == 1
         box.alter_partition.accept()
-        assert partition.in_sync_replica_ids == {1, 2}
-        assert partition.partition_epoch == 1
+        assert partition.isr.state.isr == {1, 2}
+        assert partition.isr.partition_epoch == 1
 
     def test_not_before_it_has_come_to_the_leaders_epoch(self, box: ReplicaBox) -> None:
         partition = box.create_topic(replicas=[1, 2], isr=[1])
@@ -268,10 +268,10 @@ class TestInSyncReplicas:
         box.scheduler.advance(15_000)
         assert box.alter_partition.last.isr == (1, 2)
         # The controller may say no: 3 still counts.
-        assert partition.state.maximal_isr == {1, 2, 3}
+        assert partition.isr.state.maximal_isr == {1, 2, 3}
         assert log_of(partition).high_watermark == 0
         box.alter_partition.accept()
-        assert partition.in_sync_replica_ids == {1, 2}
+        assert partition.isr.state.isr == {1, 2}
         assert log_of(partition).high_watermark == 1
 
     def test_one_that_is_at_the_end_does_not_lag(self, box: ReplicaBox) -> None:
@@ -303,8 +303,8 @@ class TestInSyncReplicas:
         partition = box.create_topic(replicas=[1, 2], isr=[1])
         box.follower_fetch(2, 0)
         box.alter_partition.refuse(error)
-        assert not partition.state.is_in_flight
-        assert partition.state.maximal_isr == {1}
+        assert not partition.isr.state.is_in_flight
+        assert partition.isr.state.maximal_isr == {1}
         box.follower_fetch(2, 0)
         assert len(box.alter_partition.submitted) == 2
 
@@ -313,11 +313,11 @@ class TestInSyncReplicas:
         partition = box.create_topic(replicas=[1, 2], isr=[1])
         box.follower_fetch(2, 0)
         box.alter_partition.refuse(error)
-        assert partition.state.maximal_isr == {1, 2}
+        assert partition.isr.state.maximal_isr == {1, 2}
         box.follower_fetch(2, 0)
         assert len(box.alter_partition.submitted) == 1
         box.change(isr=[1, 2])
-        assert not partition.state.is_in_flight
+        assert not partition.isr.state.is_in_flight
 
     def test_other_errors_are_no_answer(self, box: ReplicaBox) -> None:
         box.create_topic(replicas=[1, 2], isr=[1])
@@ -330,17 +330,17 @@ class TestInSyncReplicas:
         partition = box.create_topic(replicas=[1, 2], isr=[1])
         box.follower_fetch(2, 0)
         box.change(leader=1)
-        epoch = partition.partition_epoch
+        epoch = partition.isr.partition_epoch
         box.alter_partition.accept()
-        assert partition.partition_epoch == epoch
-        assert partition.in_sync_replica_ids == {1}
+        assert partition.isr.partition_epoch == epoch
+        assert partition.isr.state.isr == {1}
 
     def test_a_refusal_that_comes_after_the_metadata(self, box: ReplicaBox) -> None:
         partition = box.create_topic(replicas=[1, 2], isr=[1])
         box.follower_fetch(2, 0)
         box.change(isr=[1, 2])
         box.alter_partition.refuse(OperationNotAttemptedError())
-        assert partition.in_sync_replica_ids == {1, 2}
+        assert partition.isr.state.isr == {1, 2}
 
 
 class TestOffsets:
