@@ -36,9 +36,9 @@ from barnabas.metadata.partition_registration import LeaderRecoveryState, Partit
 from barnabas.protocol.messages.fetch import FetchPartition
 from barnabas.replica.partition.partition_context import PartitionContext, PartitionListener
 from barnabas.replica.partition.partition_isr import PartitionIsr
+from barnabas.replica.partition.partition_role import NO_ROLE, PartitionRole
 from barnabas.replica.partition.partition_state import NO_ASSIGNMENT, NO_STATE, Assignment, CommittedPartitionState
 from barnabas.replica.partition.remote_replica import Replica
-from barnabas.replica.partition_role import NO_ROLE, PartitionRole
 from barnabas.replica.results import (
     NO_REPLICA,
     EpochEndOffsetResult,

@@ -16,6 +16,7 @@ from barnabas.metadata.partition_registration import LeaderRecoveryState
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.partition.alter_partition import NO_BROKER_EPOCH, IsrMember, LeaderAndIsr
 from barnabas.replica.partition.partition_context import PartitionContext
+from barnabas.replica.partition.partition_role import PartitionRole
 from barnabas.replica.partition.partition_state import (
     NO_STATE,
     CommittedPartitionState,
@@ -23,7 +24,6 @@ from barnabas.replica.partition.partition_state import (
     PendingPartitionState,
 )
 from barnabas.replica.partition.remote_replica import Replica
-from barnabas.replica.partition_role import PartitionRole
 
 logger = logging.getLogger(__name__)
 
