@@ -205,6 +205,23 @@ def test_the_first_structs_are_made_as_all_others() -> None:
             Refused(wrong=1)  # type: ignore[call-arg]
 
 
+def test_fields_can_be_given_by_position() -> None:
+    class Placed(Struct):
+        number: int = int32(default=7)
+        ids: list[int] = array("int32", default_factory=list)
+
+    class Refused(Struct):
+        number: int = int32(default=7)
+
+    for _ in range(FEW + 2):
+        assert Placed(1, [2]) == Placed(1, ids=[2]) == Placed(number=1, ids=[2])
+        assert Placed(1).ids == []
+        with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
+            Refused(1, 2)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="got multiple values for argument 'number'"):
+            Refused(1, number=2)  # type: ignore[misc]
+
+
 def test_codecs_compile_once_under_many_threads() -> None:
     class Raced(Message, versions="0"):
         number: int = int32(default=0)

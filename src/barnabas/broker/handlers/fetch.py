@@ -34,7 +34,6 @@ from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.topics import TopicImage
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -61,7 +60,6 @@ from barnabas.replica.results import (
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.principal import ANONYMOUS
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -80,7 +78,6 @@ _LEADER_CHANGED: Final = frozenset({Errors.NOT_LEADER_OR_FOLLOWER, Errors.FENCED
 _ISOLATION_LEVELS: Final = frozenset(IsolationLevel)
 _new_tuple = tuple.__new__
 """Creates a named tuple without calling its class, which takes several times as long."""
-_new_struct = PartitionData.__new__
 
 
 class RecordReader(Protocol):
@@ -122,7 +119,6 @@ class FetchHandler:
         self._topic_names = TopicNames(cache.image.topics.by_id)
         """Reused by all requests until the topics change."""
 
-    @handles(ApiKey.FETCH)
     def fetch(self, request: Request, local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, FetchRequest)
@@ -270,17 +266,19 @@ class PendingFetch:
                 and may_omit(partition, high_watermark, log_start_offset)
             ):
                 continue
-            # Set field by field: calling the constructor takes several times as long.
-            update = _new_struct(PartitionData)
-            update.unknown_tagged_fields = None
-            update.partition_index = partition[2]
-            update.error_code = error
-            update.high_watermark = high_watermark
-            update.last_stable_offset = stable
-            update.log_start_offset = log_start_offset
-            update.diverging_epoch = update.current_leader = update.snapshot_id = update.aborted_transactions = None
-            update.preferred_read_replica = preferred
-            update.records = records
+            update = PartitionData(
+                partition[2],
+                error,
+                high_watermark,
+                stable,
+                log_start_offset,
+                None,
+                None,
+                None,
+                None,
+                preferred,
+                records,
+            )
             if aborted is not None:
                 update.aborted_transactions = [
                     AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset) for txn in aborted

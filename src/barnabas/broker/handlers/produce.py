@@ -45,7 +45,6 @@ from barnabas.common.log_safety import LimitedLogger
 from barnabas.coordinator.transaction.add_partitions_to_txn_manager import TransactionSupportedOperation
 from barnabas.log.log_validator import MAX_DECOMPRESSED_BYTES as MAX_BATCH_BYTES
 from barnabas.metadata.cache import MetadataCache
-from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Buffer, TooManyEntriesError
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -69,7 +68,6 @@ from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
-from barnabas.server.dispatch import handles
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
@@ -142,7 +140,6 @@ class ProduceHandler:
         self._now_ms = clock.milliseconds
         self._transactions = transactions
 
-    @handles(ApiKey.PRODUCE)
     def produce(self, request: Request, local: RequestLocal) -> None:
         try:
             body = request.decode(_INLINE_ENTRIES if local.inline else None)
@@ -386,32 +383,23 @@ class ProduceHandler:
     def _response(
         self, request: Request, results: Mapping[TopicIdPartition, ProduceResult], throttle_time_ms: int
     ) -> ProduceResponse:
-        topics: dict[tuple[object, object], TopicProduceResponse] = {}
-        endpoints: dict[int, NodeEndpoint] = {}
+        """Groups the results by topic, in the order of the topics' first results."""
+        topics: dict[object, TopicProduceResponse] = {}
+        endpoints: list[NodeEndpoint] = []
+        has_ids = request.api_version >= _TOPIC_IDS
         for partition, result in results.items():
             topic_id, name, index = partition
             error, base_offset, log_append_time, log_start_offset, _, _, _ = result
-            response = PartitionProduceResponse(
-                index=index,
-                error_code=error,
-                base_offset=base_offset,
-                log_append_time_ms=log_append_time,
-                log_start_offset=log_start_offset,
-            )
+            response = PartitionProduceResponse(index, error, base_offset, log_append_time, log_start_offset)
             if error:
                 self._add_error(request, partition, result, response, endpoints)
-            topic = topics.get((topic_id, name))
+            key = topic_id if has_ids else name
+            topic = topics.get(key)
             if topic is None:
-                topics[topic_id, name] = TopicProduceResponse(
-                    name=name or "", topic_id=topic_id, partition_responses=[response]
-                )
+                topics[key] = TopicProduceResponse(name or "", topic_id, [response])
             else:
                 topic.partition_responses.append(response)
-        return ProduceResponse(
-            responses=list(topics.values()),
-            throttle_time_ms=throttle_time_ms,
-            node_endpoints=list(endpoints.values()),
-        )
+        return ProduceResponse(list(topics.values()), throttle_time_ms, endpoints)
 
     def _add_error(
         self,
@@ -419,8 +407,9 @@ class ProduceHandler:
         partition: TopicIdPartition,
         result: ProduceResult,
         response: PartitionProduceResponse,
-        endpoints: dict[int, NodeEndpoint],
+        endpoints: list[NodeEndpoint],
     ) -> None:
+        """Adds the details of a refused partition to its response, and the address of its leader to `endpoints`."""
         logger.debug("%r failed for %s: %s", request, partition, result.error.name)
         self._helper.channel.update_error_metrics(request, result.error)
         response.error_message = result.error_message
@@ -433,8 +422,8 @@ class ProduceHandler:
                 self._cache, partition.topic or "", partition.partition, request.context.listener_name
             )
             response.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-            if node is not None:
-                endpoints[leader_id] = NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            if node is not None and all(endpoint.node_id != node.id for endpoint in endpoints):
+                endpoints.append(NodeEndpoint(node_id=node.id, host=node.host, port=node.port, rack=node.rack))
 
 
 # Parsing the leading fields of batches

@@ -267,14 +267,8 @@ def make_response(
         else:
             current = which
             neighbours = [data]
-            topics.append(FetchableTopicResponse(topic=topic or "", topic_id=topic_id, partitions=neighbours))
-    return FetchResponse(
-        throttle_time_ms=throttle_time_ms,
-        error_code=error,
-        session_id=session_id,
-        responses=topics,
-        node_endpoints=list(node_endpoints),
-    )
+            topics.append(FetchableTopicResponse(topic or "", topic_id, neighbours))
+    return FetchResponse(throttle_time_ms, error, session_id, topics, list(node_endpoints))
 
 
 def response_size(partitions: Iterable[tuple[TopicIdPartition, PartitionData]], version: int) -> int:

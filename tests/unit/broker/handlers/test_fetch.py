@@ -407,7 +407,7 @@ def test_partitions_without_news_cost_no_answer(monkeypatch: pytest.MonkeyPatch)
     def fail(*args: Any) -> None:
         raise AssertionError("an answer was made that nobody is going to get")
 
-    monkeypatch.setattr(fetch, "_new_struct", fail)
+    monkeypatch.setattr(fetch, "PartitionData", fail)
     response = b.fetch(session_request(session, 1))
     assert (response.error_code, response.responses) == (0, [])
 
