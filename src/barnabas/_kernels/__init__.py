@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from barnabas._kernels.pure import (
         append_state,
         checksum,
+        codec,
         columns,
         compressed_batch,
         consumer_record,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "append_state",
     "checksum",
+    "codec",
     "columns",
     "compressed_batch",
     "consumer_record",

@@ -20,10 +20,10 @@ DEFAULT_MAX_FRAME_SIZE = 100 * 1024 * 1024
 """Kafka's default of ``socket.request.max.bytes``."""
 
 _LENGTH = struct.Struct(">i")
-_REQUEST_HEAD = struct.Struct(">ihhi")
-"""The length, and the numbers that a request's header begins with: API, version, correlation id."""
-_RESPONSE_HEAD = struct.Struct(">ii")
-_FLEXIBLE_RESPONSE_HEAD = struct.Struct(">iix")
+_REQUEST_HEAD = struct.Struct(">hhi")
+"""The numbers that a request's header begins with: API, version, correlation id."""
+_pack_response_head = struct.Struct(">i").pack
+_pack_flexible_response_head = struct.Struct(">ix").pack
 """With an empty section of tagged fields."""
 
 
@@ -33,20 +33,17 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 
 
 def request_parts(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Any]:
-    """A whole request as a list of buffers, its records not copied."""
+    """Returns a whole request as a list of buffers, its records not copied."""
     api_key = request.api_key
-    who = _client_id(client_id, api_key, version)
-    parts: list[Any] = [b""]
-    request.encode_parts(version, parts)
-    parts[0] = _REQUEST_HEAD.pack(sum(map(len, parts), 8 + len(who)), api_key, version, correlation_id) + who
-    return parts
+    head = _REQUEST_HEAD.pack(api_key, version, correlation_id) + _client_id(client_id, api_key, version)
+    return request.encode_parts(version, head)
 
 
 @lru_cache(maxsize=256)
 def _client_id(client_id: str | None, api_key: ApiKey, version: int) -> bytes:
     """What follows the numbers in a request's header: the same for all requests of a client in one version."""
     header = RequestHeader(client_id=client_id).encode(api_key.request_header_version(version))
-    return header[_REQUEST_HEAD.size - LENGTH_SIZE :]
+    return header[_REQUEST_HEAD.size :]
 
 
 def encode_response(response: Response, version: int, correlation_id: int) -> bytes:
@@ -55,16 +52,10 @@ def encode_response(response: Response, version: int, correlation_id: int) -> by
 
 
 def response_parts(response: Response, version: int, correlation_id: int) -> list[Any]:
-    """A whole response as a list of buffers and, for records that are still in a file, regions."""
-    parts: list[Any] = [b""]
-    response.encode_parts(version, parts)
-    size = sum(map(len, parts))
+    """Returns a whole response as a list of buffers and, for records that are still in a file, regions."""
     first, last = response.flexible_headers
-    if first <= version <= last:
-        parts[0] = _FLEXIBLE_RESPONSE_HEAD.pack(size + 5, correlation_id)
-    else:
-        parts[0] = _RESPONSE_HEAD.pack(size + 4, correlation_id)
-    return parts
+    pack = _pack_flexible_response_head if first <= version <= last else _pack_response_head
+    return response.encode_parts(version, pack(correlation_id))
 
 
 class FrameReader:

@@ -1,19 +1,17 @@
 """Structs and messages: the classes that declarations turn into.
 
-Making a message class only collects its fields; no source is generated and nothing is compiled until a version is
-encoded or decoded a few times (see :mod:`barnabas.protocol.codec.compiler`). Until then, if the message is small,
-:mod:`barnabas.protocol.codec.interpreter` does it: a broker registers once, and a compiler that writes two functions
-for that takes longer than the whole exchange. So declaring all of Kafka's messages costs a process the time to import
-the ones it uses, and a client that speaks three APIs compiles six codecs.
+A message class only collects its fields. The codec of a version is made when that version is first encoded or decoded:
+by the kernel `codec`, which follows the declaration, or by its twin, which generates Python source from it (see
+:mod:`barnabas.protocol.codec.compiler`). So a client that uses three APIs makes six codecs.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, dataclass_transform
 
+from barnabas import _kernels
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.fields import (
     Field,
@@ -47,17 +45,13 @@ class Region(Protocol):
 Buffer = bytes | bytearray | memoryview
 Records = bytes | bytearray | memoryview | Region
 Decoder = Callable[..., tuple[Any, int]]
-"""``decode(buffer, start, end) -> (message, position after it)``. That of a request takes a fourth argument, the most
-elements that all of its arrays may have."""
-Encoder = Callable[[Any, Callable[[Any], None]], None]
-"""``encode(message, append)``: hands the pieces of the encoded message to ``append``, in order."""
+"""``decode(buffer, start, end) -> (message, position after it)``. The decoder of a request takes a fourth argument, the
+most elements that all arrays of the request may have."""
+Encoder = Callable[[Any, bytes | None], list[Any]]
+"""``encode(message, head)``: see `Message.encode_parts`."""
 
 FEW: Final = 3
-"""So many messages of a version, and structs of a class, are made without compiled code, which takes as long as ten."""
-SMALL_BYTES: Final = 512
-"""What is read without a compiled decoder is at most this long."""
-SMALL_ELEMENTS: Final = 24
-"""What is written without a compiled encoder has at most so many elements in all of its arrays."""
+"""So many structs of a class are made before its constructor is generated, which takes as long as making ten."""
 
 
 class TooManyEntriesError(ProtocolError):
@@ -196,24 +190,6 @@ def _make_init(cls: type[Struct]) -> Callable[..., None]:
 _ABSENT: Any = object()
 
 
-def _elements(value: Struct, limit: int) -> int:
-    """How many elements the arrays of a struct have, counted to about the limit."""
-    count = 0
-    for field in value.fields:
-        if field.element is None or count > limit:
-            continue
-        held = getattr(value, field.name)
-        if held is None:
-            continue
-        if field.kind == "array":
-            count += len(held)
-            if not isinstance(field.element, str) and count <= limit:
-                count += sum(_elements(item, limit - count) for item in held)
-        else:
-            count += _elements(held, limit - count)
-    return count
-
-
 class Message(Struct):
     """A struct with versions: something that is encoded and decoded by itself.
 
@@ -225,8 +201,6 @@ class Message(Struct):
     flexible: ClassVar[VersionRange] = NONE
     _decoders: ClassVar[dict[int, Decoder]]
     _encoders: ClassVar[dict[int, Encoder]]
-    _read: ClassVar[dict[int, int]]
-    _written: ClassVar[dict[int, int]]
 
     def __init_subclass__(
         cls,
@@ -240,39 +214,20 @@ class Message(Struct):
         cls.flexible = VersionRange.parse(flexible)
         cls._decoders = {}
         cls._encoders = {}
-        cls._read = {}
-        cls._written = {}
 
     # -- decoding
 
     @classmethod
     def decoder(cls, version: int) -> Decoder:
-        """The compiled decoder of one version.
-
-        Broken bytes make it raise just about anything; :meth:`decode_from` is it with errors explained.
-        """
+        """Returns the decoder of one version. `decode_from` calls it and explains errors."""
         found = cls._decoders.get(version)
         if found is None:
             cls._check_version(version)
-            from barnabas.protocol.codec.decoding import compile_decoder
-
             with _compile_lock:
                 found = cls._decoders.get(version)
                 if found is None:
-                    found = cls._decoders[version] = compile_decoder(cls, version)
+                    found = cls._decoders[version] = _kernels.codec.decoder(cls, version)
         return found
-
-    @classmethod
-    def _decoder_for(cls, version: int, size: int) -> Decoder:
-        """Compiled, unless this is one of the first messages of this version and a small one."""
-        read = cls._read.get(version, 0)
-        if read >= FEW or size > SMALL_BYTES:
-            return cls.decoder(version)
-        cls._check_version(version)
-        cls._read[version] = read + 1
-        from barnabas.protocol.codec.interpreter import interpret_decode  # it imports this module
-
-        return partial(interpret_decode, cls, version)
 
     @classmethod
     def decode_from(
@@ -284,7 +239,7 @@ class Message(Struct):
         array that exceeds it is read.
         """
         limit = len(buffer) if end is None else end
-        decode = cls._decoders.get(version) or cls._decoder_for(version, limit - start)
+        decode = cls._decoders.get(version) or cls.decoder(version)
         try:
             return decode(buffer, start, limit) if max_entries is None else decode(buffer, start, limit, max_entries)
         except Exception as error:
@@ -309,46 +264,31 @@ class Message(Struct):
 
     @classmethod
     def encoder(cls, version: int) -> Encoder:
-        """The compiled encoder of one version; :meth:`encode_parts` is it with errors explained."""
+        """Returns the encoder of one version. `encode_parts` calls it and explains errors."""
         found = cls._encoders.get(version)
         if found is None:
             cls._check_version(version)
-            from barnabas.protocol.codec.encoding import compile_encoder
-
             with _compile_lock:
                 found = cls._encoders.get(version)
                 if found is None:
-                    found = cls._encoders[version] = compile_encoder(cls, version)
+                    found = cls._encoders[version] = _kernels.codec.encoder(cls, version)
         return found
 
-    def _encoder_for(self, version: int) -> Encoder:
-        """Compiled, unless this is one of the first messages of this version and a small one."""
-        written = self._written.get(version, 0)
-        if written >= FEW or _elements(self, SMALL_ELEMENTS) > SMALL_ELEMENTS:
-            return self.encoder(version)
-        self._check_version(version)
-        self._written[version] = written + 1
-        from barnabas.protocol.codec.interpreter import encode_once  # it imports this module
+    def encode_parts(self, version: int, head: bytes | None = None) -> list[Any]:
+        """Returns the encoded message as a list of buffers, with ``records`` as the objects they are.
 
-        return partial(encode_once, version)
-
-    def encode_parts(self, version: int, parts: list[Any] | None = None) -> list[Any]:
-        """The encoded message as a list of buffers, with ``records`` passed through as the objects they are.
-
-        This is how a response leaves the broker: what is not records is bytes, and a region of a log file stays a
-        region, for the transport to send without reading it.
+        A region of a log file stays a region, which the transport sends without reading it. With a `head`, the result
+        is a frame: its length in four bytes, the head, and the message.
         """
-        out: list[Any] = [] if parts is None else parts
         try:
-            encode = self._encoders.get(version) or self._encoder_for(version)
-            encode(self, out.append)
+            encode = self._encoders.get(version) or self.encoder(version)
+            return encode(self, head)
         except UnsupportedVersionError:
             raise
         except Exception as error:  # noqa: BLE001 - turned into one ProtocolError that says which field
             from barnabas.protocol.codec.interpreter import explain_encode_failure  # the rare path
 
             raise explain_encode_failure(self, version, error) from None
-        return out
 
     def encode(self, version: int) -> bytes:
         return b"".join(self.encode_parts(version))

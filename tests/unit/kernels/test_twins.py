@@ -301,6 +301,7 @@ def _(kernel: Any, given: Any) -> Any:
 
 
 TESTED_IN: dict[str, str] = {
+    "codec": "protocol/test_every_message.py",
     "columns": "records/columns/test_columns_kernel.py",
     "consumer_record": "clients/consumer/test_consumer_record.py",
     "reactor": "network/reactor/test_reactor.py",

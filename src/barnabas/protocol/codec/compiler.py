@@ -1,4 +1,4 @@
-"""Compiles a declared message into an encoder and a decoder for one version.
+"""Generates the encoder and the decoder of a declared message for one version: the twin of the kernel `codec`.
 
 A decoder that walks the declaration field by field spends most of its time deciding what to do next. All of those
 decisions are known once the version is: which fields exist, which are compact, which are tagged. So they are made

@@ -14,7 +14,7 @@ from barnabas.protocol.versions import NONE
 
 
 def compile_encoder(message: type[Message], version: int) -> Encoder:
-    """The encoder of one version: ``encode(message, append)``."""
+    """The encoder of one version: ``encode(message, head)``."""
     encoder: Encoder = _EncoderSource(message, version).build()
     return encoder
 
@@ -47,15 +47,17 @@ class _EncoderSource(Source):
             uvarint=runtime.uvarint,
             UVARINT=runtime.UVARINT,
             write_tags=runtime.write_tags,
+            framed=runtime.framed,
             refuse=runtime.refuse,
             fail=runtime.fail,
         )
 
     def build(self) -> Any:
-        self.emit(0, "def codec(o, append):")
+        self.emit(0, "def codec(o, head=None):")
+        self.emit(1, "parts = [b'']; append = parts.append")
         self.struct_body(1, "o", self.message)
         self.flush(1)
-        self.emit(1, "return None")
+        self.emit(1, "return framed(parts, head)")
         return runtime.build(f"{self.message.__name__} v{self.version} encoder", self.text(), self.scope)
 
     # -- runs

@@ -1,16 +1,14 @@
-"""The reference codec: reads and writes a message by walking its declaration.
+"""The reference codec: reads and writes a message by walking its declaration, in the simplest way.
 
-It does what the compiled codecs do, ten times slower and in the plainest way, and it has three jobs. When a compiled
-codec fails, the same bytes are read again here to find out which field, at which byte, was wrong. The first small
-messages of a version are read and written here, because most are the last as well and are not worth a compiler. And in
-the tests it is the twin that the compiled codecs must agree with.
+It has two jobs. When a codec fails, the same message is read or written again here to find out which field, at which
+byte, is wrong. And in the tests it is the reference that the codecs must agree with.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
@@ -62,18 +60,6 @@ def interpret_encode(message: Message, version: int) -> bytes:
     writer = _Writer(type(message), version)
     writer.struct(message)
     return b"".join(writer.parts)
-
-
-def encode_once(version: int, message: Message, append: Callable[[Any], None]) -> None:
-    """An encoder for one message of a version. What it cannot make sense of is for the compiled one to judge."""
-    writer = _Writer(type(message), version)
-    try:
-        writer.struct(message)
-    except (ProtocolError, UnsupportedVersionError, AttributeError, TypeError):
-        type(message).encoder(version)(message, append)
-        return
-    for part in writer.parts:
-        append(part)
 
 
 class _Walk:
