@@ -168,6 +168,12 @@ def _(kernel: Any, given: Any) -> Any:
     return kernel.size_of_payload(given.key, given.value, given.headers)
 
 
+@case("append_state.RecordFuture", st.tuples(st.integers(0, 2**31), st.integers(-1, 2**63 - 1), st.integers(-1, 9)))
+def _(kernel: Any, fields: Any) -> Any:
+    future = kernel.RecordFuture("result", *fields, 7)
+    return future.batch_result, future.index, future.timestamp_ms, future.key_size, future.value_size
+
+
 @case("append_state.AppendState", st.lists(record_inputs, max_size=5))
 def _(kernel: Any, given: Any) -> Any:
     appender = kernel.AppendState(None, 10_000, 1.0)

@@ -16,7 +16,6 @@ from barnabas._kernels.compiled.varint cimport put_varint, varint_size, zigzag
 cdef extern from "Python.h":
     Py_ssize_t PY_SSIZE_T_MAX
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
-    object PyType_GenericAlloc(type kind, Py_ssize_t size)
 
 cdef extern from "time.h" nogil:
     ctypedef long time_t
@@ -33,6 +32,23 @@ cdef enum:
     SMALLEST_BUFFER = 512
     LARGEST_FIRST_BUFFER = 16384
     NO_LIMIT = -1
+
+
+cdef class RecordFuture:
+    """See `pure.append_state`."""
+
+    cdef readonly object batch_result
+    cdef readonly int64_t index
+    cdef readonly int64_t timestamp_ms
+    cdef readonly Py_ssize_t key_size
+    cdef readonly Py_ssize_t value_size
+
+    def __init__(self, batch_result, int64_t index, int64_t timestamp_ms, Py_ssize_t key_size, Py_ssize_t value_size):
+        self.batch_result = batch_result
+        self.index = index
+        self.timestamp_ms = timestamp_ms
+        self.key_size = key_size
+        self.value_size = value_size
 
 
 cdef class AppendState:
@@ -64,11 +80,6 @@ cdef class AppendState:
     cdef public list thunks
     cdef type _future_type
     cdef object _result
-    # The fields of the last record, and what they are made of.
-    cdef tuple _fields
-    cdef int64_t _timestamp
-    cdef Py_ssize_t _key_size
-    cdef Py_ssize_t _value_size
     cdef object _now
 
     def __init__(self, base_timestamp, Py_ssize_t max_size, double size_factor):
@@ -117,27 +128,10 @@ cdef class AppendState:
         return BATCH_HEADER_SIZE + <Py_ssize_t>(<double>(self._used + more - BATCH_HEADER_SIZE) * self.size_factor)
 
     def give_futures(self, type future_type, result, now):
-        """Has `accept` make futures of this type, with ``batch_result``, ``index`` and ``fields``.
-
-        ``fields`` are timestamp, key size and value size of the record. ``now`` tells the time in milliseconds; None:
-        the system's clock does.
-        """
+        """Makes `accept` create futures of this subclass of `RecordFuture`. ``now``: see `pure.append_state`."""
         self._future_type = future_type
         self._result = result
         self._now = now
-
-    cdef int _note_fields(self, int64_t timestamp, object key, object value) except -1:
-        """Makes the fields of a record, unless they are those of the one before, as they often are."""
-        cdef Py_ssize_t key_size = -1 if key is None else PyBytes_GET_SIZE(key)
-        cdef Py_ssize_t value_size = -1 if value is None else PyBytes_GET_SIZE(value)
-        if self._fields is None or (
-            timestamp != self._timestamp or value_size != self._value_size or key_size != self._key_size
-        ):
-            self._timestamp = timestamp
-            self._key_size = key_size
-            self._value_size = value_size
-            self._fields = (timestamp, key_size, value_size)
-        return 0
 
     @cython.critical_section
     def take_sticky_bytes(self):
@@ -209,6 +203,8 @@ cdef class AppendState:
         cdef int64_t timestamp, index
         cdef bytes header_bytes
         cdef list thunk = None
+        cdef type kind = self._future_type
+        cdef RecordFuture future
         cdef timespec now
         if not self._open:
             return None
@@ -226,9 +222,7 @@ cdef class AppendState:
             timestamp = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
         else:
             timestamp = self._now()
-        self._note_fields(timestamp, key, value)
-        future = PyType_GenericAlloc(self._future_type, 0)
-        future.fields = self._fields
+        future = kind.__new__(kind)  # without `__init__`: its fields are set below
         if callback is not None:
             thunk = [None, callback, future]
             if self.thunks is None:
@@ -246,6 +240,9 @@ cdef class AppendState:
             self._sticky_bytes += self._estimate() - before
         future.batch_result = self._result
         future.index = index
+        future.timestamp_ms = timestamp
+        future.key_size = -1 if key is None else PyBytes_GET_SIZE(key)
+        future.value_size = -1 if value is None else PyBytes_GET_SIZE(value)
         if thunk is not None:
             thunk[0] = index
             self.thunks.append(thunk)

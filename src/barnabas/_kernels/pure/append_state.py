@@ -20,6 +20,23 @@ _MAX_RECORD_OVERHEAD: Final = 21
 _AMPLE_RECORD_OVERHEAD: Final = 32
 
 
+class RecordFuture:
+    """The fields of a record's future.
+
+    One is made for every record, and most are dropped unread. So it has neither lock nor list: all records of a batch
+    share ``batch_result``, and a future is an index into it. The size of a null key or value is -1.
+    """
+
+    __slots__ = ("batch_result", "index", "key_size", "timestamp_ms", "value_size")
+
+    def __init__(self, batch_result: Any, index: int, timestamp_ms: int, key_size: int, value_size: int) -> None:
+        self.batch_result = batch_result
+        self.index = index
+        self.timestamp_ms = timestamp_ms
+        self.key_size = key_size
+        self.value_size = value_size
+
+
 class AppendState:
     """The records of a batch under construction.
 
@@ -82,16 +99,11 @@ class AppendState:
         self.thunks: list[list[Any]] | None = None
         """Index, callback and future of each record that has a callback."""
 
-    def give_futures(
-        self,
-        future_type: Callable[[Any, int, tuple[int, int, int]], Any],
-        result: Any,
-        now: Callable[[], int] | None,
-    ) -> None:
-        """Makes `accept` create futures of this type, with ``batch_result``, ``index`` and ``fields``.
+    def give_futures(self, future_type: type[RecordFuture], result: Any, now: Callable[[], int] | None) -> None:
+        """Makes `accept` create futures of this subclass of `RecordFuture`.
 
-        ``fields`` are timestamp, key size and value size of the record. ``now`` returns the time in milliseconds; None
-        means the system's clock.
+        ``now`` returns the time in milliseconds; None means the system's clock. A subclass adds no fields, and its
+        ``__init__`` is not called by the compiled twin.
         """
         self._future_type = future_type
         self._result = result
@@ -142,8 +154,9 @@ class AppendState:
                 return None
             if sticky:
                 self._sticky_bytes += self.estimated_size - before
-            fields = (timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value))
-            future = self._future_type(self._result, index, fields)
+            key_size = -1 if key is None else len(key)
+            value_size = -1 if value is None else len(value)
+            future = self._future_type(self._result, index, timestamp_ms, key_size, value_size)
             if callback is not None:
                 self.add_thunk(index, callback, future)
             return future

@@ -493,7 +493,7 @@ class KafkaProducer:
         result = ProduceRequestResult(where)
         result.set(-1, -1, lambda _index: error)
         result.done()
-        return FutureRecordMetadata(result, 0, (-1, -1, -1))
+        return FutureRecordMetadata(result, 0, -1, -1, -1)
 
     def _wait_on_metadata(self, topic: str, partition: int | None, max_wait_ms: int) -> tuple[MetadataSnapshot, int]:
         """Returns metadata that has the topic and the partition, and the remaining time to block."""

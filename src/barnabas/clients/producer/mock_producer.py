@@ -219,8 +219,9 @@ class MockProducer:
                 -1 if key is None else len(key),
                 -1 if value is None else len(value),
             )
-            fields = (metadata.timestamp_ms, metadata.serialized_key_size, metadata.serialized_value_size)
-            future = FutureRecordMetadata(result, 0, fields)
+            future = FutureRecordMetadata(
+                result, 0, metadata.timestamp_ms, metadata.serialized_key_size, metadata.serialized_value_size
+            )
             (self._uncommitted if self.in_transaction else self._history).append(record)
             completion = _Completion(result, metadata, callback)
             if self.auto_complete:

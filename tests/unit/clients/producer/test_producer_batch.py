@@ -225,11 +225,11 @@ def test_a_split_of_a_split() -> None:
 class TestFuture:
     def test_waits(self) -> None:
         result = ProduceRequestResult(TP)
-        future = FutureRecordMetadata(result, 2, (9, -1, 4))
+        future = FutureRecordMetadata(result, 2, 9, -1, 4)
         assert future.running()
         assert not future.cancel()
         assert not future.cancelled()
-        with pytest.raises(TimeoutError, match="no answer"):
+        with pytest.raises(TimeoutError, match="no response"):
             future.result(0)
         with pytest.raises(TimeoutError, match=r"within 0\.001 s"):
             future.get(timeout=0.001)  # in seconds, as in kafka-python
@@ -244,7 +244,7 @@ class TestFuture:
 
     def test_done_callbacks(self, caplog: pytest.LogCaptureFixture) -> None:
         result = ProduceRequestResult(TP)
-        future = FutureRecordMetadata(result, 0, (9, -1, 4))
+        future = FutureRecordMetadata(result, 0, 9, -1, 4)
         seen: list[object] = []
 
         def bad(_: object) -> None:

@@ -6,32 +6,29 @@ import asyncio
 import concurrent.futures
 import logging
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
+from barnabas._kernels import append_state
 from barnabas.clients.producer.record_metadata import RecordMetadata
 from barnabas.common.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
 
 log = logging.getLogger(__name__)
 
 
-class FutureRecordMetadata:
+class FutureRecordMetadata(append_state.RecordFuture):
     """Resolves to the `RecordMetadata` of one record.
 
-    One is made for every record, and most are dropped unread. So it has neither lock nor list: all records of a batch
-    share one `ProduceRequestResult`, and a future is an index into it. ``fields`` are the timestamp, the key size and
-    the value size, which consecutive records may share. The append state of a batch (`AppendState.accept`) makes
-    futures and sets the attributes.
-
-    It has the methods of a `concurrent.futures.Future` (it cannot be cancelled), and can be awaited.
+    The append state of a batch (`AppendState.accept`) makes futures: an index into the batch's `ProduceRequestResult`,
+    and the record's timestamp and sizes. It has the methods of a `concurrent.futures.Future` (it cannot be cancelled),
+    and can be awaited.
     """
 
-    __slots__ = ("batch_result", "fields", "index")
+    __slots__ = ()
 
-    def __init__(self, batch_result: ProduceRequestResult, index: int, fields: tuple[int, int, int]) -> None:
-        self.batch_result = batch_result
-        self.index = index
-        self.fields = fields
+    batch_result: ProduceRequestResult
 
     def done(self) -> bool:
         result, _ = self.batch_result.find(self.index)
@@ -66,7 +63,7 @@ class FutureRecordMetadata:
             result, index = self.batch_result.find(self.index)
             remaining = None if deadline is None else deadline - SYSTEM_CLOCK.nanoseconds() / 1e6
             if not result.wait(remaining):
-                raise TimeoutError(f"no answer for a record of {result.topic_partition} within {timeout} s")
+                raise TimeoutError(f"no response for a record of {result.topic_partition} within {timeout} s")
             if result.parts is None:
                 return None if result.errors is None else result.errors(index)
 
@@ -75,14 +72,13 @@ class FutureRecordMetadata:
         result, index = self.batch_result.find(self.index)
         base_offset, append_time = result.base_offset, result.log_append_time
         topic, partition = result.topic_partition
-        timestamp_ms, key_size, value_size = self.fields
         return RecordMetadata(
             topic,
             partition,
             base_offset if base_offset < 0 else base_offset + index,
-            timestamp_ms if append_time < 0 else append_time,
-            key_size,
-            value_size,
+            self.timestamp_ms if append_time < 0 else append_time,
+            self.key_size,
+            self.value_size,
         )
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
