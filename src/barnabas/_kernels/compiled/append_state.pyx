@@ -72,7 +72,7 @@ cdef class AppendState:
     cdef readonly int64_t max_timestamp
     cdef readonly int32_t offset_delta_of_max_timestamp
 
-    # Estimated sizes from which on `accept` refuses records: for all, and for those of the sticky partition.
+    # See `pure.append_state`.
     cdef public Py_ssize_t limit
     cdef public Py_ssize_t sticky_limit
     cdef Py_ssize_t _sticky_bytes
@@ -193,13 +193,8 @@ cdef class AppendState:
 
     @cython.critical_section
     def accept(self, timestamp_ms, key, value, headers, callback, bint sticky, bint decided=False):
-        """Appends a record and returns its future, or None if the record cannot be appended just like that.
-
-        A record is refused if it makes the batch reach `limit` (`sticky_limit` for one that goes to the sticky
-        partition), where its owner has something to decide. With ``decided`` it is refused only if it does not fit.
-        Without a timestamp the record gets the current time.
-        """
-        cdef Py_ssize_t before, limit
+        """Appends a record and returns its future, or None if the record is rejected: see `pure.append_state`."""
+        cdef Py_ssize_t before
         cdef int64_t timestamp, index
         cdef bytes header_bytes
         cdef list thunk = None
@@ -231,13 +226,15 @@ cdef class AppendState:
         # batch cannot be closed before the record is written and its future is complete.
         if not self._open:
             return None
-        before = self._estimate() if self._count else 0  # the first record brings the header with it
+        before = self._estimate()
+        if sticky and not decided and before >= self.sticky_limit:
+            return None
         index = self._next_delta
-        limit = PY_SSIZE_T_MAX if decided else self.sticky_limit if sticky else self.limit
-        if not self._write(index, timestamp, key, value, header_bytes, limit):
+        if not self._write(index, timestamp, key, value, header_bytes, PY_SSIZE_T_MAX if decided else self.limit):
             return None
         if sticky:
-            self._sticky_bytes += self._estimate() - before
+            # The first record brings the header with it.
+            self._sticky_bytes += self._estimate() - (before if self._count > 1 else 0)
         future.batch_result = self._result
         future.index = index
         future.timestamp_ms = timestamp

@@ -91,9 +91,9 @@ class AppendState:
         """Makes `accept` and `close_for_appends` atomic; the compiled twin needs only the interpreter lock."""
         self._sticky_bytes = 0
         self.limit = 0
-        """The estimated size at which `accept` rejects records."""
+        """`accept` rejects a record that makes the batch reach this estimated size."""
         self.sticky_limit = 0
-        """The same for records that go to the sticky partition."""
+        """`accept` rejects records for the sticky partition once the batch has reached this estimated size."""
         self.max_record_size = 0
         """An upper bound of the size of a batch with only the largest record."""
         self.thunks: list[list[Any]] | None = None
@@ -121,9 +121,9 @@ class AppendState:
     ) -> Any:
         """Appends a record and returns its future, or None if the record is rejected.
 
-        A record is rejected if it makes the batch reach `limit` (`sticky_limit` for one that goes to the sticky
-        partition), where its owner must decide. With ``decided`` it is rejected only if it does not fit. Without a
-        timestamp the record gets the current time.
+        A record is rejected if it makes the batch reach `limit`, where its owner must decide; or if it goes to the
+        sticky partition and the batch has reached `sticky_limit`, where the partitioner must decide. With ``decided``
+        it is rejected only if it does not fit. Without a timestamp the record gets the current time.
         """
         if not self.is_open:
             return None
@@ -141,19 +141,21 @@ class AppendState:
         with self._lock:
             if self._parts is None:
                 return None
-            before = self.estimated_size if self._next_delta else 0
+            before = self.estimated_size
+            if sticky and not decided and before >= self.sticky_limit:
+                return None
             if not decided:
                 base = timestamp_ms if self._base_timestamp is None else self._base_timestamp
                 size = 1 + size_of_varint(self._next_delta) + size_of_varlong(timestamp_ms - base) + payload
                 size += size_of_varint(size)
-                limit = self.sticky_limit if sticky else self.limit
-                if _BATCH_HEADER_SIZE + int((self._size + size) * self.size_factor) >= limit:
+                if _BATCH_HEADER_SIZE + int((self._size + size) * self.size_factor) >= self.limit:
                     return None
             index = self.try_append(timestamp_ms, key, value, headers)
             if index is None:
                 return None
             if sticky:
-                self._sticky_bytes += self.estimated_size - before
+                # The first record brings the header with it.
+                self._sticky_bytes += self.estimated_size - (before if index else 0)
             key_size = -1 if key is None else len(key)
             value_size = -1 if value is None else len(value)
             future = self._future_type(self._result, index, timestamp_ms, key_size, value_size)

@@ -299,6 +299,8 @@ class KafkaProducer:
             # Fast path for most records: the topic is known, and the partition's open batch has room.
             if partition is None and (key is None or self._ignore_keys):
                 future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
+                if future is None and entry.switch_partition():
+                    future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
             else:
                 batch = entry.open_batch(partition, key)
                 future = batch.accept(timestamp_ms, key, value, headers, callback, False)

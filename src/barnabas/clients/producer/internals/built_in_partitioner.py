@@ -72,10 +72,11 @@ class BuiltInPartitioner:
                 start again
             batch = append(...)
             partitioner.update_partition_info(info, 0, snapshot, batch.is_ready)
-            partitioner.stick_to(batch.builder, ...)
+            partitioner.stick_to(info, batch.builder, batch.is_ready)
 
     Until the batch reaches the limit that `stick_to` computes, no switch is possible, so records are appended to
-    ``open_batch`` without these steps. It counts their bytes, which the next `update_partition_info` collects.
+    ``open_batch`` without these steps. It counts their bytes, which the next `update_partition_info` collects. When it
+    has reached the limit, `TopicQueues.switch_partition` moves on.
 
     **When to switch**: after ``batch.size`` bytes, unless the last batch of the queue has room: switching then would
     leave a half full batch to linger. After twice ``batch.size`` it switches in any case.
@@ -88,6 +89,7 @@ class BuiltInPartitioner:
         "_rack_load_stats",
         "_random",
         "_sticky_batch_size",
+        "may_switch",
         "open_batch",
         "sticky",
         "topic",
@@ -100,6 +102,8 @@ class BuiltInPartitioner:
         self.sticky: StickyPartitionInfo | None = None
         self.open_batch: RecordBatchBuilder = NO_BATCH
         """The last batch of the sticky partition, while it takes records without a decision."""
+        self.may_switch = False
+        """Whether ``open_batch`` was ready when it was chosen: then ``batch.size`` bytes are enough for a switch."""
         self._sticky_batch_size = sticky_batch_size
         self._rack = rack
         """The rack whose leaders are preferred; None: any."""
@@ -164,8 +168,8 @@ class BuiltInPartitioner:
             self.open_batch = NO_BATCH
             self.sticky = StickyPartitionInfo(self._next_partition(snapshot))
 
-    def stick_to(self, info: StickyPartitionInfo, batch: RecordBatchBuilder, limit: int, ready: bool) -> None:
-        """Appends directly to this batch until it reaches a size at which a switch is possible, or ``limit``.
+    def stick_to(self, info: StickyPartitionInfo, batch: RecordBatchBuilder, ready: bool) -> None:
+        """Appends directly to this batch until it reaches a size at which a switch is possible.
 
         The partition's queue lock must be held. Call it after `update_partition_info`.
         """
@@ -174,8 +178,9 @@ class BuiltInPartitioner:
         if self.open_batch is not batch:
             self.open_batch.sticky_limit = 0
             self.open_batch = batch
+        self.may_switch = ready
         most = self._sticky_batch_size if ready else 2 * self._sticky_batch_size
-        batch.sticky_limit = min(limit, batch.estimated_size + most - info.produced_bytes)
+        batch.sticky_limit = batch.estimated_size + most - info.produced_bytes
 
     def forget(self, batch: RecordBatchBuilder) -> None:
         """Collects the bytes of a batch that has left its queue, whose lock is held."""

@@ -334,7 +334,7 @@ class RecordAccumulator:
             batch.close_for_record_appends()
             return None
         ready = batch.is_ready
-        self._open(batch, entry, sticky, snapshot, ready)
+        self._open(queue, entry, sticky, snapshot, ready)
         # A batch that was ready before gives the I/O thread no new work.
         wake = ready and before < batch.ready_size and len(batches) == 1
         return RecordAppendResult(future, queue.topic_partition.partition, wake, False)
@@ -351,13 +351,13 @@ class RecordAccumulator:
         batch = self.add_batch(queue, record.size)
         future = batch.builder.accept(*record[:_ACCEPTED], sticky is not None, True)
         assert future is not None, "the first record always fits"
-        self._open(batch, entry, sticky, snapshot, batch.is_ready)
+        self._open(queue, entry, sticky, snapshot, batch.is_ready)
         # A third batch gives the I/O thread no new work: with two, the first one was ready.
         return RecordAppendResult(future, queue.topic_partition.partition, len(queue.batches) <= 2, True)
 
     def _open(
         self,
-        batch: ProducerBatch,
+        queue: PartitionQueue,
         entry: TopicQueues,
         sticky: StickyPartitionInfo | None,
         snapshot: MetadataSnapshot,
@@ -365,22 +365,17 @@ class RecordAccumulator:
     ) -> None:
         """Counts the bytes of a sticky choice, and sets the size up to which ``builder.accept`` needs no lock.
 
-        At that size the batch becomes ready and the I/O thread is woken up, or the sticky partition may change.
+        At that size the batch becomes ready and the I/O thread is woken up. Before, the sticky partition may change.
         """
+        batch = queue.batches[-1]
         builder = batch.builder
-        limit = builder.limit = self._record_limit if ready else min(self._record_limit, batch.ready_size)
-        if sticky is None:
-            return
-        partitioner = entry.partitioner
-        partitioner.update_partition_info(sticky, builder.take_sticky_bytes(), snapshot, ready)
-        current = partitioner.sticky
-        if current is sticky:
-            partitioner.stick_to(sticky, builder, limit, ready)
-        elif current is not None and (queue := entry.queues.get(current.partition)) is not None:
-            # The next partition, whose lock is not held. That is safe: its batch only grows, so a limit computed from
-            # an older size is too low, and a batch that was closed meanwhile refuses all records.
-            builder = queue.open_batch
-            partitioner.stick_to(current, builder, builder.limit, builder.limit == self._record_limit)
+        queue.open_batch_is_ready = ready
+        builder.limit = self._record_limit if ready else min(self._record_limit, batch.ready_size)
+        if sticky is not None:
+            partitioner = entry.partitioner
+            partitioner.update_partition_info(sticky, builder.take_sticky_bytes(), snapshot, ready)
+            partitioner.stick_to(sticky, builder, ready)
+            entry.stick_to_open_batch(sticky)
 
     def note_error(self, partition: TopicPartition, error: str) -> None:
         """Records why a batch is sent again."""
@@ -482,6 +477,7 @@ class RecordAccumulator:
             now=self._now,
         )
         queue.batches.append(batch)
+        queue.open_batch_is_ready = False
         queue.open_batch = builder
         self.incomplete.add(batch)
         return batch
