@@ -2,8 +2,8 @@
 
 `LogValidator.validate` checks everything that does not depend on the state of the log: size, header, checksum, every
 record, keys, timestamps. It does not need the log's lock. It recompresses if the topic has another codec. The fast path
-is one kernel call that checks the whole batch, and suffices for a client's batch that needs no change, as nearly all.
-For the others, individual checks find out what is wrong or has to be changed.
+is one kernel call that checks the whole batch, and suffices for a client's uncompressed batch that needs no change. For
+the others, individual checks find out what is wrong or has to be changed.
 
 With the lock held, the log writes offset, leader epoch and, with ``LogAppendTime``, the timestamp into the header. The
 size of a header is fixed, and the checksum does not cover offset and epoch. So the batch is written to disk from the
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from barnabas._kernels import checksum, compressed_batch, record_batch
+from barnabas._kernels import checksum, record_batch
 from barnabas.common.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
@@ -38,14 +38,13 @@ from barnabas.records.batch import (
     TimestampType,
     iter_batches,
 )
+from barnabas.records.compressed_batch import decompressed_bound
 from barnabas.records.compression import compress
 from barnabas.records.reader import Record, read_records, uncompressed_records
 from barnabas.records.validation import RecordsSummary, validate_header, validate_records
 
 crc32c = checksum.crc32c
 is_plain_batch = record_batch.is_plain_batch
-decompressed_bound = compressed_batch.decompressed_bound
-size_if_plain = compressed_batch.size_if_plain
 
 _CODECS: Final = {codec.value: codec for codec in CompressionType if codec is not CompressionType.NONE}
 
@@ -83,7 +82,6 @@ class LogValidator:
 
     __slots__ = (
         "_config",
-        "_keeps_compressed",
         "_keeps_uncompressed",
         "_max_decompressed_bytes",
         "_partition",
@@ -99,7 +97,6 @@ class LogValidator:
         creates = config.timestamp_type is TimestampType.CREATE_TIME
         self._keeps_uncompressed = creates and config.compression in {None, CompressionType.NONE}
         """Whether an uncompressed batch can be appended unchanged. With ``LogAppendTime`` every batch is changed."""
-        self._keeps_compressed = creates and config.compression is not CompressionType.NONE
 
     def validate(self, records: Buffer, origin: AppendOrigin, now_ms: int) -> RecordBatch:
         """Validates `records`, which must be one batch, and returns it in a writable buffer; raises if invalid."""
@@ -144,12 +141,14 @@ class LogValidator:
     def _needs_no_change(self, batch: RecordBatch, view: memoryview, now_ms: int) -> bool:
         """Checks with one kernel call whether a client's batch is valid and can be appended unchanged.
 
-        False does not mean that the batch is invalid: the individual checks decide that.
+        False does not mean that the batch is invalid: the individual checks decide that. They also check every
+        compressed batch, because it takes longer to decompress it than to check it step by step.
         """
         config = self._config
-        codec = batch.attributes & COMPRESSION_MASK
-        if codec == 0:
-            return self._keeps_uncompressed and is_plain_batch(
+        return (
+            self._keeps_uncompressed
+            and not batch.attributes & COMPRESSION_MASK
+            and is_plain_batch(
                 view,
                 config.max_message_bytes,
                 now_ms,
@@ -157,18 +156,7 @@ class LogValidator:
                 config.message_timestamp_after_max_ms,
                 config.compact,
             )
-        if not self._keeps_compressed or config.compression not in {None, codec}:
-            return False
-        size = size_if_plain(
-            view,
-            config.max_message_bytes,
-            config.max_decompressed_message_bytes,
-            now_ms,
-            config.message_timestamp_before_max_ms,
-            config.message_timestamp_after_max_ms,
-            config.compact,
         )
-        return size >= 0
 
     def _decompressed_limit(self, batch: RecordBatch) -> int:
         """Returns the limit for the decompressed size of a batch.

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from barnabas._kernels import compressed_batch
-from barnabas._kernels.pure import compressed_batch as general_scan
+from barnabas.common.errors import ApiError
+from barnabas.records.batch import ATTRIBUTES_OFFSET, COMPRESSION_MASK, HEADER_SIZE, CompressionType
+from barnabas.records.compression import output_bound
 
 
 def decompressed_bound(batch: memoryview) -> int:
     """Returns an upper bound for the decompressed size of a batch's records: 0 if not compressed, -1 if unknown.
 
-    The kernel reads the frames that most clients write. The general scan reads all others.
+    For gzip it is the size that the data claims; the decompressor must enforce it.
     """
-    bound = compressed_batch.decompressed_bound(batch)
-    return bound if bound >= 0 else general_scan.decompressed_bound(batch)
-
-
-__all__ = ["decompressed_bound"]
+    if len(batch) <= HEADER_SIZE:
+        return 0
+    codec = batch[ATTRIBUTES_OFFSET + 1] & COMPRESSION_MASK
+    if codec == 0:
+        return 0
+    try:
+        return output_bound(CompressionType(codec), batch[HEADER_SIZE:])
+    except (ApiError, ValueError):
+        return -1

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from functools import lru_cache
 from typing import Final
 
 from barnabas.common.errors import CorruptRecordError
@@ -163,7 +164,7 @@ class _Scan:
                 raise _too_large(max_output)
         if flags & (_INDEPENDENT | _BLOCK_CHECKSUM | _CONTENT_CHECKSUM) != _INDEPENDENT:
             self.is_plain = False
-        if (_xxh32(view[position + 4 : end]) >> 8) & 0xFF != view[end]:
+        if (_xxh32(bytes(view[position + 4 : end])) >> 8) & 0xFF != view[end]:
             raise CorruptRecordError("lz4: the hash of the frame descriptor is wrong")
         position = end + 1
 
@@ -200,8 +201,9 @@ def _too_large(max_output: int) -> CorruptRecordError:
     return CorruptRecordError(f"lz4: larger than {max_output} bytes when decompressed")
 
 
-def _xxh32(data: memoryview) -> int:
-    """Computes xxHash of fewer than 16 bytes: a frame descriptor is never longer."""
+@lru_cache(maxsize=64)
+def _xxh32(data: bytes) -> int:
+    """Computes xxHash of a frame descriptor, which has fewer than 16 bytes. Most clients write one and the same."""
     prime1, prime2, prime3, prime4, prime5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
     value = prime5 + len(data)
     whole_words = len(data) // 4 * 4

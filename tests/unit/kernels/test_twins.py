@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from barnabas import _kernels
 from barnabas.protocol.headers import _APIS, ParsedHeader, parse_request_header_pure
 from barnabas.records.batch import HEADER_SIZE
-from unit.records.strategies import CODECS, RecordInput, build, mutate, record_inputs, section_of
+from unit.records.strategies import CODECS, RecordInput, build, mutate, record_inputs
 
 TESTS = Path(__file__).parents[1]
 seeds = st.integers(0, 2**32)
@@ -120,20 +120,6 @@ def _(kernel: Any, given: Any) -> Any:
 @case("record_batch.leader_epoch_before", st.tuples(st.lists(seeds, max_size=4), st.integers(-1, 2**63 - 1)))
 def _(kernel: Any, given: Any) -> Any:
     return kernel.leader_epoch_before(memoryview(b"".join(map(damaged, given[0]))), given[1])
-
-
-@case("compressed_batch.decompressed_bound", st.tuples(seeds, st.integers(0, 3)))
-def _(kernel: Any, given: Any) -> Any:
-    """The compiled kernel reads fewer kinds of frames, so only what was not damaged is the same."""
-    data = build([RecordInput(5, b"k", b"v" * (given[0] % 500))], CODECS[given[1]])
-    return kernel.decompressed_bound(memoryview(data)) >= len(section_of([RecordInput(5, b"k", b"v")])) - 1
-
-
-@case("compressed_batch.size_if_plain", st.tuples(st.integers(0, 500), st.integers(0, 3), st.booleans()))
-def _(kernel: Any, given: Any) -> Any:
-    size, codec, keys_needed = given
-    data = build([RecordInput(5, b"k" if size % 2 else None, b"v" * size)], CODECS[codec])
-    return kernel.size_if_plain(memoryview(data), 10_000, 10_000, 10, 100, 100, keys_needed)
 
 
 @case("record_codec.iterate_records", st.tuples(seeds, st.booleans(), st.none() | st.integers(0, 10**13)))

@@ -25,6 +25,14 @@ cdef enum:
     # What `parse_usual` looks at before it looks how much is left: four numbers of three bytes, and one byte.
     ENOUGH = 16
 
+cdef struct Walk:
+    # The state of a walk over records: how many were read, the timestamps of the header, and those that were found.
+    int64_t seen
+    int64_t base
+    int64_t max_timestamp
+    int64_t lowest
+    int64_t highest
+
 
 cdef bint header_is_plain(const uint8_t *data, Py_ssize_t size) noexcept nogil:
     cdef int32_t last_delta = int32_at(data + 23)
