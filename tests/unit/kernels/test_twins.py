@@ -184,28 +184,11 @@ def _(kernel: Any, given: Any) -> Any:
     return [outcome(partial(parse, buffer)) for buffer in (data + rest, data, rest)]
 
 
-@case("columns.combined_crc32c", st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 10**9)))
+@case(
+    "checksum.combined_crc32c", st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**63))
+)
 def _(kernel: Any, given: Any) -> Any:
     return kernel.combined_crc32c(*given)
-
-
-@case("columns.records_checksum", seeds)
-def _(kernel: Any, given: Any) -> Any:
-    return outcome(lambda: kernel.records_checksum(damaged(given)))
-
-
-@case("columns.seal", st.tuples(seeds, st.integers(-1, 2**63 - 1), st.booleans(), st.integers(0, 2**32 - 1)))
-def _(kernel: Any, given: Any) -> Any:
-    seed, producer_id, transactional, checksum = given
-    data = damaged(seed)
-    return outcome(lambda: kernel.seal(data, producer_id, 3, 77, transactional, checksum)), bytes(data)
-
-
-@case("columns.repeat_numbers", st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(0, 20)), max_size=9))
-def _(kernel: Any, given: Any) -> Any:
-    numbers, counts = [number for number, _ in given], [count for _, count in given]
-    into = bytearray(4 * sum(counts))
-    return outcome(lambda: kernel.repeat_numbers(numbers, counts, into)), bytes(into)
 
 
 @case("sockets.new_buffer", st.integers(-1, 500))

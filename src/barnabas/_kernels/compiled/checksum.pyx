@@ -66,7 +66,8 @@ cdef int64_t by_package(const uint8_t *data, size_t size, uint32_t value) except
     return <uint32_t> package(PyMemoryView_FromMemory(<char *> data, <Py_ssize_t> size, PyBUF_READ), value)
 
 
-cdef uint32_t combined(uint32_t first, uint32_t second, uint64_t length) noexcept nogil:
+def combined_crc32c(uint32_t first, uint32_t second, uint64_t length):
+    """Returns the checksum of two consecutive pieces from their checksums; ``length`` is that of the second."""
     return crc32c_combined(first, second, length)
 
 

@@ -32,9 +32,9 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int6
 from libc.string cimport memcpy, memmove, memset
 
 from barnabas._kernels.compiled.faults cimport *
-from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at, put_int16, put_int32, put_int64
-from barnabas._kernels.compiled.varint cimport put_varint, short_number, varint_size, zigzag
-from barnabas._kernels.compiled.checksum cimport combined, crc32c_of
+from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at
+from barnabas._kernels.compiled.varint cimport get_varint, get_varlong, put_varint, short_number, varint_size, zigzag
+from barnabas._kernels.compiled.checksum cimport crc32c_of
 
 from barnabas._kernels.faults import section_error
 
@@ -69,9 +69,6 @@ cdef enum:
     MAGIC_AT = 16
     CRC_START = 17
     CRC_COVERS = 21
-    PRODUCER_ID = 43
-    PRODUCER_EPOCH = 51
-    BASE_SEQUENCE = 53
     APPEND_TIME = 0x08
     TRANSACTIONAL = 0x10
 
@@ -108,58 +105,6 @@ cdef class _Lease:
 
 cdef inline _Lease lease(source):
     return None if source is None else _Lease(source)
-
-
-# --- checksum -------------------------------------------------------------------------------------------------------
-
-def combined_crc32c(uint32_t first, uint32_t second, uint64_t length):
-    """See `pure.columns`."""
-    return combined(first, second, length)
-
-
-def records_checksum(batch not None):
-    """See `pure.columns`."""
-    cdef Py_buffer view
-    cdef int64_t found
-    if len(batch) < HEADER_SIZE:
-        raise ValueError(f"{len(batch)} bytes are no batch")
-    PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
-    try:
-        if view.len < LONG_WALK:
-            found = crc32c_of(<const uint8_t *>view.buf + HEADER_SIZE, view.len - HEADER_SIZE, 0)
-        else:
-            with nogil:
-                found = crc32c_of(<const uint8_t *>view.buf + HEADER_SIZE, view.len - HEADER_SIZE, 0)
-    finally:
-        PyBuffer_Release(&view)
-    return found
-
-
-def seal(
-    batch not None, int64_t producer_id, int16_t epoch, int32_t sequence, bint transactional, uint32_t checksum
-):
-    """See `pure.columns`."""
-    cdef Py_buffer view
-    cdef uint8_t *data
-    cdef Py_ssize_t size
-    cdef uint32_t crc
-    cdef int index
-    PyObject_GetBuffer(batch, &view, PyBUF_WRITABLE)
-    data, size = <uint8_t *>view.buf, view.len
-    PyBuffer_Release(&view)  # nobody else gets a turn before this is done
-    if size < HEADER_SIZE:
-        raise ValueError(f"{size} bytes are no batch")
-    if producer_id != -1:
-        put_int64(data + PRODUCER_ID, producer_id)
-        put_int16(data + PRODUCER_EPOCH, epoch)
-        put_int32(data + BASE_SEQUENCE, sequence)
-        if transactional:
-            data[CRC_COVERS + 1] |= TRANSACTIONAL
-    crc = combined(
-        <uint32_t>crc32c_of(data + CRC_COVERS, HEADER_SIZE - CRC_COVERS, 0), checksum, size - HEADER_SIZE
-    )
-    for index in range(4):
-        data[CRC_START + index] = <uint8_t>(crc >> (24 - 8 * index))
 
 
 # --- encode ---------------------------------------------------------------------------------------------------------
@@ -557,59 +502,38 @@ cdef inline bint fail(Cursor *cursor, int fault, int64_t detail) noexcept nogil:
     return False
 
 
-cdef bint get_any(Cursor *cursor, int64_t end, int width, int64_t *out) noexcept nogil:
-    """A number of `width` bits that lies before `end`."""
-    cdef int64_t position = cursor.position
-    cdef uint64_t raw = 0, byte
-    cdef int shift = 0
-    while True:
-        if position >= end:
-            return fail(cursor, TRUNCATED, 0)
-        byte = cursor.data[position]
-        position += 1
-        # The last byte that a number of this width can have has room for its highest bits, and no byte after it.
-        if shift + 7 >= width and byte >> (width - shift):
-            return fail(cursor, OVERLONG_VARINT, 0)
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
+cdef inline bint get_number(Cursor *cursor, int64_t end, int64_t *out) noexcept nogil:
+    """Reads a number of 64 bits that ends before `end`."""
+    cdef Py_ssize_t position = cursor.position
+    cdef int fault = get_varlong(cursor.data, end, &position, out)
     cursor.position = position
-    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
-    return True
+    return not fault or fail(cursor, fault, 0)
 
 
-cdef inline bint get_number(Cursor *cursor, int64_t end, int width, int64_t *out) noexcept nogil:
-    """`get_any`, with a short way for one and two bytes: nearly every number in a record."""
-    cdef int64_t position = cursor.position
-    cdef uint64_t raw, byte
-    if end - position < 2:
-        return get_any(cursor, end, width, out)
-    raw = cursor.data[position]
-    if raw < 0x80:
+cdef inline bint get_length(Cursor *cursor, int64_t end, int64_t *out) noexcept nogil:
+    """Reads a number of 32 bits that ends before `end`. Nearly all have one byte or two."""
+    cdef Py_ssize_t position = cursor.position
+    cdef const uint8_t *data = cursor.data
+    cdef int32_t number
+    cdef uint32_t raw
+    cdef int fault
+    if end - position >= 2 and not data[position] & data[position + 1] & 0x80:
+        raw = data[position]
         cursor.position = position + 1
-    else:
-        byte = cursor.data[position + 1]
-        if byte >= 0x80:
-            return get_any(cursor, end, width, out)
-        raw = (raw & 0x7F) | byte << 7
-        cursor.position = position + 2
-    out[0] = <int64_t> ((raw >> 1) ^ (0 - (raw & 1)))
-    return True
-
-
-cdef inline bint get_varint(Cursor *cursor, int64_t end, int64_t *out) noexcept nogil:
-    return get_number(cursor, end, 32, out)
-
-
-cdef inline bint get_varlong(Cursor *cursor, int64_t end, int64_t *out) noexcept nogil:
-    return get_number(cursor, end, 64, out)
+        if raw >= 0x80:
+            raw = (raw & 0x7F) | <uint32_t> data[position + 1] << 7
+            cursor.position = position + 2
+        out[0] = <int64_t> (raw >> 1) ^ -<int64_t> (raw & 1)
+        return True
+    fault = get_varint(data, end, &position, &number)
+    cursor.position, out[0] = position, number
+    return not fault or fail(cursor, fault, 0)
 
 
 cdef inline bint get_field(Cursor *cursor, int64_t end, Field *field) noexcept nogil:
     """A length (-1 for null) and as many bytes, all before `end`."""
     cdef int64_t length
-    if not get_varint(cursor, end, &length):
+    if not get_length(cursor, end, &length):
         return False
     if length < -1 or length > end - cursor.position:
         return fail(cursor, FIELD_LENGTH, length)
@@ -1047,7 +971,7 @@ cdef class Section:
         `before` is the offset delta of the record in front, which this one has to exceed.
         """
         cdef int64_t length, timestamp, delta, headers, end
-        if not get_varint(cursor, cursor.end, &length):
+        if not get_length(cursor, cursor.end, &length):
             return False
         if length < MIN_RECORD - 1 or length > cursor.end - cursor.position:
             return fail(cursor, RECORD_LENGTH, length)
@@ -1055,11 +979,11 @@ cdef class Section:
         # The attributes byte has no use so far; readers skip it, whatever it says.
         cursor.position += 1
         if (
-            not get_varlong(cursor, end, &timestamp)
-            or not get_varint(cursor, end, &delta)
+            not get_number(cursor, end, &timestamp)
+            or not get_length(cursor, end, &delta)
             or not get_field(cursor, end, &record.key)
             or not get_field(cursor, end, &record.value)
-            or not get_varint(cursor, end, &headers)
+            or not get_length(cursor, end, &headers)
         ):
             return False
         if headers < 0 or headers > (end - cursor.position) // MIN_HEADER:
@@ -1459,24 +1383,3 @@ def totals(list sections not None):
         records, null_keys, key_bytes, null_values, value_bytes,
         headers, header_key_bytes, null_header_values, header_value_bytes,
     )
-
-
-def repeat_numbers(list numbers not None, list counts not None, into not None):
-    """See `pure.columns`."""
-    cdef _Lease held = _Lease(into, True)
-    cdef int32_t *out = <int32_t *> held.view.buf
-    cdef int64_t left = held.view.len // 4, count, index
-    cdef Py_ssize_t place
-    cdef int32_t number
-    if len(numbers) != len(counts) or (held.view.len and <size_t> held.view.buf % 4):
-        raise ValueError("as many counts as numbers, and room for aligned 32-bit numbers")
-    for place in range(len(numbers)):
-        number, count = numbers[place], counts[place]
-        if count < 0 or count > left:
-            raise ValueError(f"no room for a number {count} times")
-        for index in range(count):
-            out[index] = number
-        out += count
-        left -= count
-    if left:
-        raise ValueError(f"room for {left} numbers more")

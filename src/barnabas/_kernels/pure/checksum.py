@@ -51,3 +51,34 @@ def _load() -> Checksum:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.crc32c  # type: ignore[no-any-return]
+
+
+# Checksums are polynomials over GF(2), lowest power first in the highest bit: x^0 is 2**31.
+_POLYNOMIAL: Final = 0x82F63B78
+_ONE: Final = 1 << 31
+
+
+def _product(first: int, second: int) -> int:
+    """Multiplies two polynomials, modulo that of CRC-32C."""
+    product, power = 0, _ONE
+    while power:
+        if first & power:
+            product ^= second
+        second = (second >> 1) ^ (_POLYNOMIAL if second & 1 else 0)
+        power >>= 1
+    return product
+
+
+def combined_crc32c(first: int, second: int, length: int) -> int:
+    """Returns the checksum of two consecutive pieces from their checksums; ``length`` is that of the second.
+
+    Each following byte multiplies the state before it by x^8, so ``first`` must be multiplied by x^(8 length), which is
+    a product of x^8, x^16, x^32 and so on.
+    """
+    factor, square = _ONE, _ONE >> 8
+    while length:
+        if length & 1:
+            factor = _product(square, factor)
+        square = _product(square, square)
+        length >>= 1
+    return _product(factor, first) ^ second

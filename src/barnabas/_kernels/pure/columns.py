@@ -6,13 +6,11 @@ A dozen Python steps per record are too slow, so both directions take one step o
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 import numpy as np
 
 from barnabas._kernels.faults import CHANGED, MIN_RECORD, RECORD_COUNT, section_error
-from barnabas._kernels.pure.checksum import crc32c
 from barnabas._kernels.pure.columns_encoder import BinaryColumn, Encoder, HeaderColumn
 from barnabas._kernels.pure.columns_format import (
     Buffer,
@@ -28,20 +26,11 @@ __all__ = [
     "HeaderColumn",
     "Section",
     "ViewSink",
-    "combined_crc32c",
     "plain_extent",
     "plain_sections",
-    "records_checksum",
-    "repeat_numbers",
-    "seal",
     "totals",
 ]
 
-ATTRIBUTES_OFFSET: Final = 21
-CRC_OFFSET: Final = 17
-HEADER_SIZE: Final = 61
-NO_PRODUCER_ID: Final = -1
-TRANSACTIONAL_MASK: Final = 0x10
 SIZES: Final = (
     "records",
     "null_keys",
@@ -55,68 +44,6 @@ SIZES: Final = (
 )
 """The attributes of a `Section` that `totals` sums."""
 _INT32_MAX: Final = 2**31 - 1
-
-_PRODUCER_STATE: Final = struct.Struct(">qhi")
-_PRODUCER_STATE_OFFSET: Final = 43
-_UINT32: Final = struct.Struct(">I")
-
-
-# --- checksum --------------------------------------------------------------------------------------------------------
-
-# Checksums are polynomials over GF(2), lowest power first in the highest bit: x^0 is 2**31.
-_POLYNOMIAL: Final = 0x82F63B78
-_ONE: Final = 1 << 31
-
-
-def _product(first: int, second: int) -> int:
-    """Multiplies two polynomials, modulo that of CRC-32C."""
-    product, power = 0, _ONE
-    while power:
-        if first & power:
-            product ^= second
-        second = (second >> 1) ^ (_POLYNOMIAL if second & 1 else 0)
-        power >>= 1
-    return product
-
-
-def combined_crc32c(first: int, second: int, length: int) -> int:
-    """Returns the checksum of two consecutive pieces from their checksums; ``length`` is that of the second.
-
-    Each following byte multiplies the state before it by x^8, so ``first`` must be multiplied by x^(8 length), which is
-    a product of x^8, x^16, x^32 and so on.
-    """
-    factor, square = _ONE, _ONE >> 8
-    while length:
-        if length & 1:
-            factor = _product(square, factor)
-        square = _product(square, square)
-        length >>= 1
-    return _product(factor, first) ^ second
-
-
-def records_checksum(batch: bytearray | memoryview) -> int:
-    """Returns the checksum of the records section of a batch."""
-    if len(batch) < HEADER_SIZE:
-        raise ValueError(f"{len(batch)} bytes are no batch")
-    with memoryview(batch) as view, view[HEADER_SIZE:] as records:
-        return crc32c(records)
-
-
-def seal(
-    batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int, transactional: bool, checksum: int
-) -> None:
-    """Finishes the header of a batch: writes the producer's fields, if there is a producer, and the checksum.
-
-    The checksum is derived from ``checksum``, that of the records section.
-    """
-    if len(batch) < HEADER_SIZE:
-        raise ValueError(f"{len(batch)} bytes are no batch")
-    if producer_id != NO_PRODUCER_ID:
-        _PRODUCER_STATE.pack_into(batch, _PRODUCER_STATE_OFFSET, producer_id, epoch, sequence)
-        if transactional:
-            batch[ATTRIBUTES_OFFSET + 1] |= TRANSACTIONAL_MASK
-    header = crc32c(bytes(batch[ATTRIBUTES_OFFSET:HEADER_SIZE]))
-    _UINT32.pack_into(batch, CRC_OFFSET, combined_crc32c(header, checksum, len(batch) - HEADER_SIZE))
 
 
 # --- decode ----------------------------------------------------------------------------------------------------------
@@ -247,11 +174,3 @@ def plain_sections(
 def totals(sections: list[Section]) -> tuple[int, ...]:
     """Sums the sizes of sections, in the order of `SIZES`."""
     return tuple(sum([getattr(section, name) for section in sections]) for name in SIZES)
-
-
-def repeat_numbers(numbers: list[int], counts: list[int], into: Buffer) -> None:
-    """Fills a buffer with 32-bit numbers, each repeated as often as its count says."""
-    rows = np.frombuffer(into, np.int32)
-    if len(numbers) != len(counts) or sum(counts) != len(rows) or min(counts, default=0) < 0:
-        raise ValueError("as many counts as numbers, and room for as many numbers as they say")
-    rows[:] = np.repeat(np.array(numbers, np.int32), counts)

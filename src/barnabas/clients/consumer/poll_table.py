@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from barnabas._kernels import columns
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.records.columns.arrow import BINARY, BINARY_TYPES, FetchedSections, assemble_batches
 from barnabas.records.columns.arrow import SCHEMA as BATCH_SCHEMA
@@ -18,8 +17,6 @@ from barnabas.records.columns.arrow import SCHEMA as BATCH_SCHEMA
 if TYPE_CHECKING:
     from barnabas.clients.consumer.internals.consumer_core import ConsumerCore
     from barnabas.clients.consumer.internals.fetch_collector import Collected
-
-repeat_numbers = columns.repeat_numbers
 
 _TOPIC: Final = pa.field("topic", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 _PARTITION: Final = pa.field("partition", pa.int32(), nullable=False)
@@ -134,7 +131,5 @@ def _strings(names: tuple[str, ...]) -> pa.Array:
 
 
 def _repeated(numbers: list[int], counts: list[int]) -> pa.Array:
-    rows = sum(counts)
-    buffer = pa.allocate_buffer(4 * rows)
-    repeat_numbers(numbers, counts, buffer)
-    return pa.Array.from_buffers(_INT32, rows, [None, buffer], 0)
+    rows = np.repeat(np.array(numbers, np.int32), counts)
+    return pa.Array.from_buffers(_INT32, len(rows), [None, pa.py_buffer(rows)], 0)

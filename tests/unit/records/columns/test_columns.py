@@ -824,13 +824,6 @@ def test_batches_are_views_that_iterate() -> None:
 
 
 @pytest.mark.usefixtures("each_kernel")
-@given(st.binary(max_size=100), st.binary(max_size=300), st.integers(0, 3))
-def test_the_checksum_of_two_pieces_comes_from_those_of_each(first: bytes, second: bytes, times: int) -> None:
-    second *= 50**times // 10 + 1
-    assert _columns_kernel.combined_crc32c(crc32c(first), crc32c(second), len(second)) == crc32c(first + second)
-
-
-@pytest.mark.usefixtures("each_kernel")
 def test_batches_one_by_one_are_those_that_are_made_at_once() -> None:
     table = pa.table({"key": [b"k%d" % row for row in range(100)], "value": [b"v" * row for row in range(100)]})
     at_once = columns.encode_batches(table, max_batch_bytes=1_000, timestamps=NOW)

@@ -657,18 +657,3 @@ def test_threads_do_not_disturb_each_other(kernel: ModuleType) -> None:
         results = list(pool.map(work, [0, 500, 0, 500] * 8))
     assert set(results) == {work(0), work(500)}
     assert len(set(results[0::2])) == len(set(results[1::2])) == 1
-
-
-@each_kernel
-def test_numbers_are_repeated(kernel: ModuleType) -> None:
-    for seed in range(30):
-        source = random.Random(seed)
-        numbers = [source.randrange(-(2**31), 2**31) for _ in range(source.randrange(5))]
-        counts = [source.randrange(4) for _ in numbers]
-        expected = [number for number, count in zip(numbers, counts, strict=True) for _ in range(count)]
-        out = bytearray(4 * len(expected))
-        kernel.repeat_numbers(numbers, counts, out)
-        assert list(memoryview(out).cast("i") if out else ()) == expected
-    for numbers, counts in (([1], [1]), ([1], [3]), ([1, 2], [2]), ([1, 2], [3, -1]), ([], [])):
-        with pytest.raises(ValueError, match="room for"):
-            kernel.repeat_numbers(numbers, counts, bytearray(8))

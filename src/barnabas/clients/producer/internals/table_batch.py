@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from barnabas._kernels import columns
 from barnabas.records.batch import HEADER_SIZE, CompressionType
 from barnabas.records.builder import RecordBatchBuilder
-
-records_checksum = columns.records_checksum
-seal = columns.seal
+from barnabas.records.seal import records_checksum, seal
 
 _UNCOMPRESSED: Final = CompressionType.NONE
 
