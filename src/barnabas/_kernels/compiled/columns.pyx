@@ -63,6 +63,8 @@ cdef enum:
     # What a view has room for besides the length.
     INLINE = 12
 
+READING_ROOM = 1 << 18
+
 cdef enum:
     HEADER_SIZE = 61
     OVERHEAD = 12
@@ -1328,16 +1330,29 @@ def plain_extent(data not None, int64_t start_offset, bint may_be_transactional)
 
 def plain_sections(
     data not None, int64_t at, int64_t start_offset, int64_t scale, bint check_crc, bint may_be_transactional, source,
-    bint has_views, ColumnSink sink, int fd=-1, int64_t position=0,
+    bint has_views, ColumnSink sink, file=None,
 ):
-    """See `pure.columns`, which leaves all batches to who calls this."""
+    """Returns the sections that need no more than to be checked and read; see `pure.columns`, which finds none.
+
+    The sink, if given, gets all columns but the headers of all sections found. If there was no room for keys or values,
+    their sink is no longer `open`. If the batch after the last section was invalid, no sink is. No data is lost:
+    `Section.fill` can do the same.
+
+    With a file, an open descriptor and the position where `data` begins in it, `data` holds only the headers of the
+    batches. The rest is read from the file into the memory of the sink's column of values, which must have room for
+    `READING_ROOM` more bytes. `Section.fill` must then wait until the file has been read into `data`.
+    """
     cdef _Lease held = _Lease(data)
     cdef const uint8_t *batch
     cdef int64_t end = held.view.len
     cdef Head head
     cdef list found = []
     cdef Section section
+    cdef int fd = -1
+    cdef int64_t position = 0
     next_offset = None
+    if file is not None:
+        fd, position = file
     if fd >= 0 and (sink is None or sink.values is None):
         raise ValueError("what is in a file goes to a column of values")
     while True:

@@ -1,19 +1,54 @@
-"""Columns under construction, filled with numpy and Arrow's own kernels."""
+"""Columns under construction: the buffers of Arrow arrays, filled record by record."""
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from barnabas._kernels.pure.columns_format import INLINE, Buffer, Flags, Numbers
+from barnabas._kernels.pure.columns_encoder import Buffer
+
+Fields = list[tuple[int, int]]
+"""Where the bytes of each field begin in a records section, and how many there are: -1 for null."""
 
 _INT32_MAX: Final = 2**31 - 1
+_INLINE: Final = 12
+"""The bytes that a view can hold, besides the length."""
+_SHORT_VIEW: Final = struct.Struct("=i12s")
+_LONG_VIEW: Final = struct.Struct("=i4sii")
 
 
-class BinarySink:
+class _Sink:
+    """The rows of one column, and which of them are null. Without a bitmap, none can be."""
+
+    def __init__(self, validity: Buffer | None, max_rows: int) -> None:
+        self.rows = 0
+        self.max_rows = max_rows
+        self._validity = None if validity is None else np.frombuffer(validity, np.uint8)
+        if self._validity is not None:
+            if len(self._validity) * 8 < max_rows:
+                raise ValueError("the validity bitmap is shorter than its column")
+            self._validity[:] = 0
+
+    def is_full(self) -> bool:
+        return self.rows == self.max_rows
+
+    def has_room(self, fields: Fields) -> bool:
+        has_nulls = any(length < 0 for _, length in fields)
+        return len(fields) <= self.max_rows - self.rows and not (has_nulls and self._validity is None)
+
+    def add_row(self, length: int) -> int:
+        """Adds a row, null if `length` is negative; returns its index."""
+        row = self.rows
+        if self._validity is not None and length >= 0:
+            self._validity[row >> 3] |= 1 << (row & 7)
+        self.rows += 1
+        return row
+
+
+class BinarySink(_Sink):
     """The buffers of one binary column under construction: validity (None if no null is coming), offsets, bytes.
 
     Data copied before it is counted may turn out not to fit. Then the sink is no longer `open`, and its content is
@@ -21,59 +56,30 @@ class BinarySink:
     """
 
     def __init__(self, validity: Buffer | None, offsets: Buffer, data: Buffer) -> None:
-        self.rows = self.used = 0
+        self.used = 0
         self.open = True
         self._offsets = np.frombuffer(offsets, np.int32)
-        self._data = np.frombuffer(data, np.uint8)
-        self._validity = None if validity is None else np.frombuffer(validity, np.uint8)
+        self._data = memoryview(np.frombuffer(data, np.uint8))
         if not len(self._offsets):
             raise ValueError("the offsets of n rows take n + 1 aligned 32-bit numbers")
+        super().__init__(validity, len(self._offsets) - 1)
         self._offsets[0] = 0
-        if self._validity is not None:
-            if len(self._validity) * 8 < len(self._offsets) - 1:
-                raise ValueError("the validity bitmap is shorter than its column")
-            self._validity[:] = 0
 
-    def is_full(self) -> bool:
-        return self.rows == len(self._offsets) - 1
-
-    def append(self, section: bytes, starts: Numbers, lengths: Numbers) -> bool:
-        """Adds a row for each start and length (-1 for null); False if there is no room."""
-        count = len(starts)
-        null = lengths < 0
-        lengths = np.maximum(lengths, 0)
-        ends = np.cumsum(lengths)
-        total = int(ends[-1]) if count else 0
-        row, used = self.rows, self.used
-        if row + count >= len(self._offsets) or used + total > min(len(self._data), _INT32_MAX):
+    def append(self, section: bytes, fields: Fields) -> bool:
+        """Adds a row for each field; False if there is no room."""
+        size = sum(max(length, 0) for _, length in fields)
+        if not self.has_room(fields) or size > min(len(self._data), _INT32_MAX) - self.used:
             return False
-        if self._validity is None:
-            if null.any():
-                return False
-        elif count:
-            _add_validity(self._validity, row, ~null)
-        self._offsets[row + 1 : row + count + 1] = used + ends
-        if total:
-            self._data[used : used + total] = np.frombuffer(_gather(section, starts, lengths), np.uint8)[:total]
-        self.rows, self.used = row + count, used + total
+        for start, length in fields:
+            row = self.add_row(length)
+            if length > 0:
+                self._data[self.used : self.used + length] = section[start : start + length]
+                self.used += length
+            self._offsets[row + 1] = self.used
         return True
 
 
-def _gather(section: bytes, starts: Numbers, lengths: Numbers) -> pa.Buffer:
-    """Concatenates the bytes of all fields.
-
-    Seen as an Arrow array, the section is fields and gaps in turn: field 0, gap, field 1, gap, ... Taking every second
-    element leaves the gaps out.
-    """
-    bounds = np.empty(2 * len(starts), np.int64)
-    bounds[0::2] = starts
-    bounds[1::2] = starts + lengths
-    whole = [None, pa.py_buffer(bounds), pa.py_buffer(section)]
-    fields_and_gaps = pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, whole)
-    return fields_and_gaps.take(pa.array(np.arange(0, len(bounds), 2))).buffers()[2]
-
-
-class ViewSink:
+class ViewSink(_Sink):
     """One column of views under construction: validity (None if no null is coming), and sixteen bytes per row.
 
     A view is the length and, up to twelve bytes, the bytes themselves; for longer values the first four bytes, the
@@ -82,18 +88,10 @@ class ViewSink:
     """
 
     def __init__(self, validity: Buffer | None, views: Buffer) -> None:
-        self.rows = self.referring = 0
-        octets = np.frombuffer(views, np.uint8)
-        self._views = octets[: len(octets) // 16 * 16].reshape(-1, 16)
-        self._validity = None if validity is None else np.frombuffer(validity, np.uint8)
+        self.referring = 0
+        self._views = np.frombuffer(views, np.uint8)
         self._buffer = self._start = 0
-        if self._validity is not None:
-            if len(self._validity) * 8 < len(self._views):
-                raise ValueError("the validity bitmap is shorter than its column")
-            self._validity[:] = 0
-
-    def is_full(self) -> bool:
-        return self.rows == len(self._views)
+        super().__init__(validity, len(self._views) // 16)
 
     def place(self, buffer: int, start: int) -> None:
         """Sets the position of the next section: byte `start` of the column's buffer of that index."""
@@ -101,39 +99,20 @@ class ViewSink:
             raise ValueError(f"no view reaches byte {start} of buffer {buffer}")
         self._buffer, self._start = buffer, start
 
-    def append(self, section: bytes, starts: Numbers, lengths: Numbers) -> bool:
-        """Adds a row for each start and length (-1 for null); False if there is no room."""
-        count, row = len(starts), self.rows
-        null = lengths < 0
-        if row + count > len(self._views) or self._start + len(section) > _INT32_MAX:
+    def append(self, section: bytes, fields: Fields) -> bool:
+        """Adds a row for each field; False if there is no room."""
+        if not self.has_room(fields) or self._start + len(section) > _INT32_MAX:
             return False
-        if self._validity is None:
-            if null.any():
-                return False
-        elif count:
-            _add_validity(self._validity, row, ~null)
-        data = np.frombuffer(section, np.uint8)
-        lengths = np.maximum(lengths, 0)
-        views = np.zeros((count, 16), np.uint8)
-        numbers = views.view(np.int32)
-        numbers[:, 0] = lengths
-        long = np.flatnonzero(lengths > INLINE)
-        views[long, 4:8] = data[starts[long, None] + np.arange(4)]
-        numbers[long, 2] = self._buffer
-        numbers[long, 3] = self._start + starts[long]
-        for byte in range(INLINE):
-            some = np.flatnonzero((lengths > byte) & (lengths <= INLINE))
-            views[some, 4 + byte] = data[starts[some] + byte]
-        self._views[row : row + count] = views
-        self.rows += count
-        self.referring += len(long)
+        for start, length in fields:
+            at = self.add_row(length) * 16
+            if length > _INLINE:
+                position = self._start + start
+                _LONG_VIEW.pack_into(self._views, at, length, section[start : start + 4], self._buffer, position)
+                self.referring += 1
+            else:
+                size = max(length, 0)
+                _SHORT_VIEW.pack_into(self._views, at, size, section[start : start + size])
         return True
-
-
-def _add_validity(validity: npt.NDArray[np.uint8], row: int, valid: Flags) -> None:
-    """Sets the validity bits of rows from `row` on."""
-    packed = np.packbits(np.concatenate((np.zeros(row & 7, np.bool_), valid)), bitorder="little")
-    validity[row >> 3 : (row >> 3) + len(packed)] |= packed
 
 
 class ColumnSink:

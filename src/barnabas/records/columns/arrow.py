@@ -14,7 +14,7 @@ The columns are those of Spark's Kafka source (`SCHEMA`): ``key`` and ``value`` 
 timestamp is in microseconds of UTC, ``headers`` is a list of key and value structs. If a column exceeds 2 GiB, the
 table gets another chunk, which starts with a batch.
 
-The kernel `barnabas._kernels.columns` processes the bytes, compiled or with numpy. This module needs the extra
+The kernel `barnabas._kernels.columns` processes the bytes, compiled or in Python. This module needs the extra
 ``barnabas[arrow]``; nothing else in this package imports Arrow or numpy.
 """
 
@@ -289,11 +289,11 @@ def fetch_sections(
             from_files=unread is not None,
         )
     sink = None if early is None else early.begin()
-    fd, position = -1, 0
+    file = None
     if unread is not None:
         if sink is None or "value" not in plan.kinds:
             unread.read_all()
-        fd, position = unread.fileno(), unread.position
+        file = unread.fileno(), unread.position
     copied: list[kernel.Section] | None = None
     while True:
         plain, size, offset_after, is_end = kernel.plain_sections(
@@ -306,16 +306,14 @@ def fetch_sections(
             source,
             plan.has_views,
             sink,
-            fd,
-            position,
+            file,
         )
         if copied is None:
             # Only the first run is copied early: after it comes a batch that has to be checked here.
             copied, sink = plain, None
-            if fd >= 0 and not is_end:
-                assert unread is not None
+            if unread is not None and not is_end:
                 unread.read_all()
-            fd = -1
+            file = None
         if plain:
             sections += plain
             next_offset = offset_after

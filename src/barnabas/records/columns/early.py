@@ -8,7 +8,6 @@ from typing import Final
 import pyarrow as pa
 
 from barnabas._kernels import columns as kernel
-from barnabas._kernels.pure.columns_format import READING_ROOM
 from barnabas.records.columns.buffers import BinaryBuffers, allocated
 from barnabas.records.columns.memory import ColumnPieces, TableMemory
 from barnabas.records.columns.plan import MAX_COLUMN_BYTES, ColumnPlan, Totals, column_plan
@@ -181,4 +180,4 @@ def early_columns(
             break
     if size < (EARLY_BYTES if from_files else max(EARLY_BYTES, rows * EARLY_RECORD_BYTES)):
         return None
-    return EarlyColumns(plan, rows, size, number, memory, room=READING_ROOM if from_files else 0)
+    return EarlyColumns(plan, rows, size, number, memory, room=kernel.READING_ROOM if from_files else 0)

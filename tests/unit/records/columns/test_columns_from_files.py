@@ -14,7 +14,6 @@ import pytest
 
 from barnabas._kernels import checksum, is_compiled
 from barnabas._kernels import columns as _columns_kernel
-from barnabas._kernels.pure.columns_format import READING_ROOM
 from barnabas.common.errors import BarnabasError
 from barnabas.records.batch import CompressionType, RecordBatch, TimestampType
 from barnabas.records.builder import RecordBatchBuilder
@@ -237,7 +236,7 @@ def test_records_with_more_around_them_than_in_them(tmp_path: Path) -> None:
     """They need more room while they are read than they take in the end, and have it."""
     values: list[bytes | None] = [b"v" if number % 2 else None for number in range(100_000)]
     data = plain(values)
-    assert len(data) > 3 * READING_ROOM
+    assert len(data) > 3 * _columns_kernel.READING_ROOM
     with in_file(data, tmp_path, 1) as (unread, _):
         assert assemble_sections([fetch_sections(unread.octets, unread=unread)]).column("value").to_pylist() == values
         assert not unread.is_read
@@ -321,7 +320,7 @@ def test_a_file_needs_a_column_of_values() -> None:
     sink = _columns_kernel.ColumnSink(0, None, None, None, None, None, None, None, None)
     for wrong in (None, sink):
         with pytest.raises(ValueError, match="column of values"):
-            _columns_kernel.plain_sections(memoryview(b""), 0, 0, 1, True, True, None, False, wrong, 0, 0)
+            _columns_kernel.plain_sections(memoryview(b""), 0, 0, 1, True, True, None, False, wrong, (0, 0))
 
 
 def test_tables_from_files_in_memory_that_is_used_again(tmp_path: Path) -> None:
