@@ -449,6 +449,7 @@ class SteppedProcessor(Plane):
         config: SocketServerConfig | None = None,
         queue_size: int = 500,
         apis: Collection[ApiKey] | None = None,
+        security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT,
     ) -> None:
         self.clock = clock or MockClock()
         super().__init__(policy, script, clock=self.clock, queue_size=queue_size, apis=apis)
@@ -459,7 +460,7 @@ class SteppedProcessor(Plane):
         self.processor = Processor(
             0,
             0,
-            Endpoint(LISTENER),
+            Endpoint(LISTENER, security_protocol),
             config,
             self.data_plane,
             self.quotas,
@@ -478,16 +479,22 @@ class SteppedProcessor(Plane):
         self, *, taken: bool = True, receive_buffer: int | None = None, source: tuple[str, int] | None = None
     ) -> Client:
         """A client whose connection is with the processor: waiting, or with ``taken`` already registered."""
-        port = self._listening.getsockname()[1]
-        client = Client.connect(port, receive_buffer=receive_buffer, source=source)
-        self.clients.append(client)
+
+        def connect(address: tuple[str, int]) -> None:
+            self.clients.append(Client.connect(address[1], receive_buffer=receive_buffer, source=source))
+
+        self.accept_from(connect)
+        if taken:
+            self.turn()
+        return self.clients[-1]
+
+    def accept_from(self, connect: Callable[[tuple[str, int]], None]) -> None:
+        """Passes the connection that ``connect`` makes to an address to the processor."""
+        connect(self._listening.getsockname())
         sock, peer = self._listening.accept()
         sock.setblocking(False)
         self.quotas.inc(LISTENER, peer[0])
         assert self.processor.accept(sock, peer, may_block=False, blocked=lambda _: None)
-        if taken:
-            self.turn()
-        return client
 
     def turn(self, wait_ms: float = 0) -> None:
         """One turn; where something has to have arrived, it waits for that."""

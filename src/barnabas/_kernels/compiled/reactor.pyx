@@ -521,6 +521,11 @@ cdef class KafkaChannel:
         self.ahead = None
         self._head = b""
 
+    def release(self, payload):
+        """Returns the pool's grant for a request that an authenticator has handled."""
+        if self._pool.bounded:
+            self._pool.release(len(payload))
+
     # -- readiness
 
     @property
@@ -533,14 +538,14 @@ cdef class KafkaChannel:
         return self.authenticator.principal if self.authenticator.complete else None
 
     def prepare(self):
-        """Continues the handshake and the authentication; returns the readiness that the handshake waits for."""
+        """Continues the handshake and the authentication; returns the readiness that they wait for, 0 for no change."""
         wanted = 0
         try:
             if not self.transport.is_ready:
                 wanted = self.transport.handshake()
             if self.transport.is_ready and not self.authenticator.complete:
                 self.state = ChannelState.AUTHENTICATE
-                self.authenticator.authenticate(self)
+                wanted = self.authenticator.authenticate(self) or wanted
         except AuthenticationError:
             self.state = ChannelState.AUTHENTICATION_FAILED
             raise
@@ -590,6 +595,9 @@ cdef class SelectorStats:
     cdef public int64_t connections_created
     cdef public int64_t connections_closed
     cdef public int64_t failed_authentications
+    cdef public int64_t failed_reauthentications
+    cdef public int64_t successful_authentications
+    cdef public int64_t successful_reauthentications
     cdef public int64_t idle_closed
     cdef public int64_t invalid_receives
     cdef public int64_t bytes_received

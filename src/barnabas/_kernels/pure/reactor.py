@@ -518,6 +518,11 @@ class KafkaChannel:
         self.ahead = None
         self._head = b""
 
+    def release(self, payload: memoryview) -> None:
+        """Returns the pool's grant for a request that an authenticator has handled."""
+        if self._pool.bounded:
+            self._pool.release(len(payload))
+
     # -- readiness
 
     @property
@@ -530,14 +535,14 @@ class KafkaChannel:
         return self.authenticator.principal if self.authenticator.complete else None
 
     def prepare(self) -> int:
-        """Continues the handshake and the authentication; returns the readiness that the handshake waits for."""
+        """Continues the handshake and the authentication; returns the readiness that they wait for, 0 for no change."""
         wanted = 0
         try:
             if not self.transport.is_ready:
                 wanted = self.transport.handshake()
             if self.transport.is_ready and not self.authenticator.complete:
                 self.state = ChannelState.AUTHENTICATE
-                self.authenticator.authenticate(self)
+                wanted = self.authenticator.authenticate(self) or wanted
         except AuthenticationError:
             self.state = ChannelState.AUTHENTICATION_FAILED
             raise
@@ -590,16 +595,22 @@ class SelectorStats:
         "connections_closed",
         "connections_created",
         "failed_authentications",
+        "failed_reauthentications",
         "idle_closed",
         "invalid_receives",
         "io_ns",
         "select_ns",
+        "successful_authentications",
+        "successful_reauthentications",
     )
 
     def __init__(self) -> None:
         self.connections_created = 0
         self.connections_closed = 0
         self.failed_authentications = 0
+        self.failed_reauthentications = 0
+        self.successful_authentications = 0
+        self.successful_reauthentications = 0
         self.idle_closed = 0
         self.invalid_receives = 0
         self.bytes_received = 0

@@ -68,9 +68,17 @@ class SelectorMetrics:
             "connection-close", "connections that ended, or could not be made", lambda: stats.connections_closed
         )
         self._meter("failed-authentication", "connections refused", lambda: stats.failed_authentications)
-        self._meter("successful-authentication", "connections authenticated", _never)
-        self._meter("successful-reauthentication", "connections authenticated once more", _never)
-        self._meter("failed-reauthentication", "connections refused when they authenticated once more", _never)
+        self._meter("successful-authentication", "connections authenticated", lambda: stats.successful_authentications)
+        self._meter(
+            "successful-reauthentication",
+            "connections authenticated once more",
+            lambda: stats.successful_reauthentications,
+        )
+        self._meter(
+            "failed-reauthentication",
+            "connections refused when they authenticated once more",
+            lambda: stats.failed_reauthentications,
+        )
         description = "Total of connections authenticated with brokers that do not ask for it once more."
         self._add("successful-authentication-no-reauth-total", description, CountedTotal(_never))
         for name, latency in (("avg", Avg()), ("max", Max())):

@@ -20,9 +20,11 @@ bytes that have arrived by then need not be moved.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from barnabas._kernels import reactor
+from barnabas.common.errors import AuthenticationError
 from barnabas.network.reactor.channel_state import ChannelState, InvalidReceiveError
 
 KafkaChannel = reactor.KafkaChannel
@@ -34,12 +36,52 @@ class Authenticator(Protocol):
     @property
     def complete(self) -> bool: ...
 
-    def authenticate(self, channel: KafkaChannel) -> None:
-        """Continues as far as possible without waiting; :class:`AuthenticationError` ends the connection."""
+    def authenticate(self, channel: KafkaChannel) -> int | None:
+        """Continues as far as possible without waiting; :class:`AuthenticationError` ends the connection.
+
+        Returns the readiness that it waits for, ``READ`` or ``WRITE``; 0 or None leaves the watched events unchanged.
+        """
         ...
 
     @property
     def principal(self) -> Any: ...
+
+
+class ServerSession(Authenticator, Protocol):
+    """The authenticator of a broker whose clients can authenticate again (KIP-368)."""
+
+    session_expires_ns: int | None
+    """When requests are no longer served, on the monotonic clock; None if the session does not end."""
+
+    def begin_reauthentication(self, handshake: memoryview) -> bool:
+        """Takes the SaslHandshake of an authenticated client.
+
+        False if the client may not authenticate again now; the request is then handled like any other. If true,
+        ``complete`` is false from here on, and `authenticate` continues.
+        """
+        ...
+
+
+class ClientSession(Authenticator, Protocol):
+    """The authenticator of a client that can authenticate again (KIP-368)."""
+
+    reauthenticate_at_ns: int | None
+    """When to authenticate again, before the next request; None if the session does not end."""
+
+    def begin_reauthentication(self, deliver: Callable[[tuple[KafkaChannel, memoryview]], None]) -> None:
+        """Makes ``complete`` false; `authenticate` continues.
+
+        ``deliver`` takes responses to requests that were sent before, which may still arrive.
+        """
+        ...
+
+
+class ResponseBeforeCloseError(AuthenticationError):
+    """A failed authentication whose response is sent after a delay, right before the connection is closed."""
+
+    def __init__(self, message: str, response: bytes) -> None:
+        super().__init__(message)
+        self.response = response
 
 
 class AnonymousAuthenticator:
@@ -60,6 +102,9 @@ __all__ = [
     "AnonymousAuthenticator",
     "Authenticator",
     "ChannelState",
+    "ClientSession",
     "InvalidReceiveError",
     "KafkaChannel",
+    "ResponseBeforeCloseError",
+    "ServerSession",
 ]

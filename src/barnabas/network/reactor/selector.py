@@ -31,7 +31,7 @@ from barnabas._kernels import reactor
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import AuthenticationError, ProtocolError
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.network.reactor.channel import ChannelState, KafkaChannel
+from barnabas.network.reactor.channel import ChannelState, KafkaChannel, ResponseBeforeCloseError
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.reactor.idle import IdleExpiryManager
 from barnabas.network.reactor.memory_pool import UNBOUNDED, MemoryPool
@@ -111,6 +111,9 @@ class Selector:
         )
         self._failed_authentication_delay_ns = failed_authentication_delay_ms * 1_000_000
         self._delayed_closes: deque[tuple[int, KafkaChannel]] = deque()
+        self._session_ends: dict[KafkaChannel, int] = {}
+        """When to authenticate again, by channel of a client."""
+        self._reauthenticating: set[KafkaChannel] = set()
         self._random = random.Random(seed)  # noqa: S311 - fairness, not secrecy
         self._out_of_memory = False
         self._may_run_out = self._arrange if memory_pool.bounded else None
@@ -269,10 +272,36 @@ class Selector:
         if self.reactor.response_sent(channel):
             self.resume(channel)
 
+    # -- authenticating again (KIP-368)
+
+    def reauthenticate(self, channel: KafkaChannel, handshake: memoryview) -> bool:
+        """Lets a broker's client authenticate again; false if its SaslHandshake is a request like any other."""
+        if not channel.authenticator.begin_reauthentication(handshake):
+            return False
+        self._reauthenticating.add(channel)
+        channel.state = ChannelState.AUTHENTICATE
+        self._watch(channel, READ | WRITE)  # it is writable, so the next poll continues
+        return True
+
+    def _reauthenticate_first(self, channel: KafkaChannel, send: NetworkSend) -> bool:
+        """Whether a client must authenticate again before a request, which then waits for that."""
+        due_ns = self._session_ends.get(channel)
+        if due_ns is None or channel.send is not None or self._now() < due_ns:
+            return False
+        del self._session_ends[channel]
+        channel.authenticator.begin_reauthentication(self.completed_receives.append)
+        self._reauthenticating.add(channel)
+        channel.state = ChannelState.AUTHENTICATE
+        channel.send = send
+        self._watch(channel, READ | WRITE)
+        return True
+
     # -- sending
 
     def send(self, channel: KafkaChannel, send: NetworkSend) -> bool:
         """Starts sending; returns whether everything has been sent already."""
+        if self._session_ends and self._reauthenticate_first(channel, send):
+            return False
         try:
             outcome = self.reactor.send(channel, send)
         except (OSError, EOFError) as error:
@@ -332,6 +361,8 @@ class Selector:
             self._memory_recovered()
         self._parts_moved = self._news = False
         started = self._now()
+        if self._delayed_closes:
+            timeout_ms = min(timeout_ms, max(self._delayed_closes[0][0] - started, 0) / 1_000_000)
         now = self._move(0 if self._lost else timeout_ms)
         if self._parts_moved:
             now = self._move_on(started + timeout_ms * 1_000_000, now)
@@ -397,7 +428,7 @@ class Selector:
                     self._nothing_received(channel)
             elif not self._prepared(channel):
                 return
-            elif flags & READABLE:
+            elif flags & READABLE or channel.has_bytes_buffered:
                 self._read(channel)
             if flags & WRITE and channel.events & WRITE and channel.send is not None:
                 self._write(channel)
@@ -470,14 +501,36 @@ class Selector:
             return True
         if channel in self.reactor.connecting and not self._finish_connect(channel):
             return False
+        anonymous = channel.is_ready
         wanted = channel.prepare()
         if channel.is_ready:
             self._watch(channel, READ | (WRITE if channel.send is not None else 0))
             self.authenticated.append(channel)
+            if not anonymous:
+                self._authentication_succeeded(channel)
             return True
         if wanted:
             self._watch(channel, wanted)
+        self._await_more(channel)
         return False
+
+    def _authentication_succeeded(self, channel: KafkaChannel) -> None:
+        if channel in self._reauthenticating:
+            self._reauthenticating.remove(channel)
+            self.stats.successful_reauthentications += 1
+        else:
+            self.stats.successful_authentications += 1
+        due_ns = getattr(channel.authenticator, "reauthenticate_at_ns", None)
+        if due_ns is not None:
+            self._session_ends[channel] = due_ns
+
+    def _await_more(self, channel: KafkaChannel) -> None:
+        """Makes sure that an authentication continues when more bytes can be read."""
+        if channel.out_of_memory:
+            self._out_of_memory = True
+            self._watch(channel, channel.events & ~READ)
+        elif channel.events & READ and channel.has_bytes_buffered:
+            self.reactor.buffered[channel] = None  # no poller reports those
 
     def _nothing_received(self, channel: KafkaChannel) -> None:
         """Handles a read that did not complete a request."""
@@ -560,6 +613,8 @@ class Selector:
         self._watch(channel, 0)
         self.channels.pop(channel.id, None)
         self.closing_channels.pop(channel.id, None)
+        self._session_ends.pop(channel, None)
+        self._reauthenticating.discard(channel)
         channel.abandon_receive()
         if channel.error is not None:
             # The traceback's frames hold the channel and its last read: a cycle that only the garbage collector breaks.
@@ -584,11 +639,15 @@ class Selector:
 
     def _authentication_failed(self, channel: KafkaChannel, error: AuthenticationError, now: int) -> None:
         """Closes the channel later: this slows attackers down and lets the client read the reason first."""
-        self.stats.failed_authentications += 1
+        if channel in self._reauthenticating:
+            self.stats.failed_reauthentications += 1
+        else:
+            self.stats.failed_authentications += 1
         log.info("Failed authentication with %s (%s)", channel.id, error)
         if self._failed_authentication_delay_ns <= 0:
-            self.close(channel, CloseMode.NOTIFY_ONLY)
+            self._respond_and_close(channel)
             return
+        self.reactor.buffered.pop(channel, None)
         self._watch(channel, 0)
         self._delayed_closes.append((now + self._failed_authentication_delay_ns, channel))
 
@@ -597,7 +656,14 @@ class Selector:
         while delayed and delayed[0][0] <= now:
             _, channel = delayed.popleft()
             if self.channels.get(channel.id) is channel:
-                self.close(channel, CloseMode.NOTIFY_ONLY)
+                self._respond_and_close(channel)
+
+    def _respond_and_close(self, channel: KafkaChannel) -> None:
+        """Closes a channel whose peer was refused, after its response, if it has one and the socket takes it."""
+        if isinstance(channel.error, ResponseBeforeCloseError) and channel.error.response:
+            with contextlib.suppress(OSError):
+                NetworkSend([channel.error.response]).write_to(channel.transport)
+        self.close(channel, CloseMode.NOTIFY_ONLY)
 
     def close_all(self) -> None:
         """Closes every connection and the selector itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from barnabas.common.dataclass import dataclass
 
@@ -14,6 +15,9 @@ class SecurityProtocol(IntEnum):
     SSL = 1
     SASL_PLAINTEXT = 2
     SASL_SSL = 3
+
+
+SASL_PROTOCOLS: Final = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ from barnabas.common.clock import Clock
 from barnabas.common.errors import InvalidRequestError, ProtocolError, UnsupportedVersionError
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.network.client.client_config import SOFTWARE_NAME
-from barnabas.network.reactor.channel import ChannelState, KafkaChannel
+from barnabas.network.reactor.channel import ChannelState, KafkaChannel, ServerSession
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.reactor.memory_pool import MemoryPool
 from barnabas.network.reactor.mute import ChannelMuteEvent
 from barnabas.network.reactor.selector import CloseMode, Selector
 from barnabas.network.server.config import SocketServerConfig
 from barnabas.network.server.connection_quotas import ConnectionQuotas
-from barnabas.network.server.endpoint import Endpoint
+from barnabas.network.server.endpoint import SASL_PROTOCOLS, Endpoint
 from barnabas.network.server.plane import ConnectionContext, RequestPlane
 from barnabas.network.server.response import (
     CLOSE_CONNECTION,
@@ -45,6 +45,7 @@ from barnabas.protocol.headers import ParsedHeader, parse_request_header
 log = LimitedLogger(logging.getLogger(__name__))
 
 API_VERSIONS = ApiKey.API_VERSIONS
+SASL_HANDSHAKE = ApiKey.SASL_HANDSHAKE
 
 CONNECTION_QUEUE_SIZE = 20
 """New connections that may wait for a processor, and the most it registers per turn: existing ones come first."""
@@ -84,6 +85,7 @@ class Processor:
         self._pool = pool
         self._now = clock.nanoseconds
         self._disconnect_listeners = disconnect_listeners
+        self._has_sessions = endpoint.security_protocol in SASL_PROTOCOLS
         self.selector = Selector(
             max_receive_size=config.socket_request_max_bytes,
             connections_max_idle_ms=config.connections_max_idle_ms,
@@ -200,8 +202,7 @@ class Processor:
         if self._local is not None and self._local.due:
             self._local.move_connections(self._channel_failed)
         if selector.authenticated:
-            for channel in selector.authenticated:
-                channel.context.principal = channel.principal
+            self._note_principals()
         if selector.completed_receives:
             self._process_completed_receives()
         if selector.completed_sends:
@@ -316,9 +317,12 @@ class Processor:
         requests = []
         mute = self.selector.reactor.request_received
         plane = self._plane
+        has_sessions = self._has_sessions
         for channel, payload in received:
             try:
                 header = parse_request_header(payload)
+                if has_sessions and self._is_taken_by_session(channel, header, payload, now):
+                    continue
                 request = plane.new_request(self.id, channel.context, header, payload, self._pool, now)
                 if header[0] is API_VERSIONS:
                     self._note_client_software(channel, header, payload)
@@ -332,6 +336,31 @@ class Processor:
         received.clear()  # the views must not keep the buffers of this poll alive until the next one
         if requests:
             plane.submit(requests)
+
+    def _is_taken_by_session(self, channel: KafkaChannel, header: ParsedHeader, payload: memoryview, now: int) -> bool:
+        """Handles what concerns the session of a SASL client (KIP-368); false for an ordinary request.
+
+        A SaslHandshake may begin a re-authentication, also after the session has ended. Any other request then closes
+        the connection: there is no timer.
+        """
+        session: ServerSession = channel.authenticator
+        if header.api_key is not SASL_HANDSHAKE or not self.selector.reauthenticate(channel, payload):
+            expires_ns = session.session_expires_ns
+            if expires_ns is None or now <= expires_ns:
+                return False
+            log.debug("Closing %s: its session has ended, and it sent %s", channel.id, header.api_key.title)
+            self.expired_connections_killed += 1
+            self._close(channel)
+        self._pool.release(len(payload))
+        return True
+
+    def _note_principals(self) -> None:
+        """Records what the authentication of connections has revealed."""
+        for channel in self.selector.authenticated:
+            context = channel.context
+            context.principal = channel.principal
+            if channel.client_information is not None:
+                context.client_software_name, context.client_software_version = channel.client_information
 
     def _note_client_software(self, channel: KafkaChannel, header: ParsedHeader, payload: memoryview) -> None:
         """Records the client's software (KIP-511). For an unreadable request, its handler responds with an error."""
