@@ -103,7 +103,8 @@ class InMemorySelector:
         channel_id: str,
         address: tuple[str, int],
         *,
-        family: int,  # noqa: ARG002 - there are no sockets
+        host: str,  # noqa: ARG002 - there are no sockets
+        family: int,  # noqa: ARG002
         send_buffer: int,  # noqa: ARG002
         receive_buffer: int,  # noqa: ARG002
     ) -> None:

@@ -88,6 +88,7 @@ class ClientConnections:
             self._selector.connect(
                 node_id,
                 (address.ip, node.port),
+                host=node.host,
                 family=address.family,
                 send_buffer=self._config.send_buffer_bytes,
                 receive_buffer=self._config.receive_buffer_bytes,

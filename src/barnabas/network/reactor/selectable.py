@@ -24,7 +24,14 @@ class Selectable(Protocol):
     stats: SelectorStats
 
     def connect(
-        self, channel_id: str, address: tuple[str, int], *, family: int, send_buffer: int, receive_buffer: int
+        self,
+        channel_id: str,
+        address: tuple[str, int],
+        *,
+        host: str = ...,
+        family: int,
+        send_buffer: int,
+        receive_buffer: int,
     ) -> None: ...
 
     def replace_socket(self, channel: KafkaChannel, sock: socket.socket) -> TransportLayer: ...

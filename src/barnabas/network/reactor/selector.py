@@ -147,9 +147,19 @@ class Selector:
         return channel
 
     def connect(
-        self, channel_id: str, address: tuple[str, int], *, family: int, send_buffer: int, receive_buffer: int
+        self,
+        channel_id: str,
+        address: tuple[str, int],
+        *,
+        host: str = "",
+        family: int,
+        send_buffer: int,
+        receive_buffer: int,
     ) -> None:
-        """Starts an outgoing connection. The result appears in ``connected`` or ``disconnected``."""
+        """Starts an outgoing connection. The result appears in ``connected`` or ``disconnected``.
+
+        ``host`` is the name that ``address`` was resolved from. The channel factory gets it.
+        """
         if channel_id in self.channels or channel_id in self.closing_channels:
             raise ValueError(f"there is a connection {channel_id} already")
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -163,7 +173,7 @@ class Selector:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             with contextlib.suppress(BlockingIOError):
                 sock.connect(address)
-            channel = self._build(channel_id, sock)
+            channel = self._build(channel_id, sock, host)
             channel.spares = []
             self._watch(channel, WRITE)
         except BaseException:
@@ -198,8 +208,9 @@ class Selector:
         if self._listeners.pop(fd, None) is not None:
             self._poller.unregister(fd)
 
-    def _build(self, channel_id: str, sock: socket.socket) -> KafkaChannel:
-        transport, authenticator = self._channel_factory(channel_id, sock)
+    def _build(self, channel_id: str, sock: socket.socket, host: str = "") -> KafkaChannel:
+        make = self._channel_factory
+        transport, authenticator = make(channel_id, sock, host) if host else make(channel_id, sock)
         return KafkaChannel(channel_id, transport, self._max_receive_size, self._pool, authenticator)
 
     def channel(self, channel_id: str) -> KafkaChannel | None:

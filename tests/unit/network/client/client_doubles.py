@@ -143,7 +143,14 @@ class ScriptedSelector:
     # -- what the client calls
 
     def connect(
-        self, channel_id: str, address: tuple[str, int], *, family: int, send_buffer: int, receive_buffer: int
+        self,
+        channel_id: str,
+        address: tuple[str, int],
+        *,
+        host: str,
+        family: int,
+        send_buffer: int,
+        receive_buffer: int,
     ) -> None:
         assert channel_id not in self.channels
         self.attempts.append((channel_id, address, family))
