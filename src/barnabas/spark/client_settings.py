@@ -10,7 +10,9 @@ from typing import Final
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import HIGH, LOW, MEDIUM, define_common, define_security
+from barnabas.clients.common.client_security import ClientSecurity, may_use_local_socket
 from barnabas.clients.common.fetch_client import FetchSettings
+from barnabas.clients.common.security_aliases import NAMES, with_kafka_names
 from barnabas.common.config_def import ConfigDef, ConfigError, Range, Type, ValidString
 from barnabas.network.client.client_config import NetworkClientConfig
 from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
@@ -119,6 +121,8 @@ class ClientSettings:
     receive_buffer_bytes: int
     local_socket_enable: bool
     local_send_buffer_bytes: int
+    security: ClientSecurity
+    """The settings of TLS and SASL, with the credentials. Its repr shows names only."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ClientSettings:
@@ -135,13 +139,7 @@ class ClientSettings:
                 name="kafka.bootstrap.servers",
             )
         _check_names(properties)
-        values = _CONFIG.parse(properties)
-        protocol = values.get_str("security.protocol").upper()
-        if protocol != "PLAINTEXT":
-            raise ConfigError(
-                f"kafka.security.protocol cannot be {protocol}: this source speaks PLAINTEXT only.",
-                name="kafka.security.protocol",
-            )
+        values = _CONFIG.parse(with_kafka_names(properties))
         servers = values.get_list("bootstrap.servers")
         bootstrap_nodes(servers, None)  # only to validate the addresses
         return cls(
@@ -169,10 +167,11 @@ class ClientSettings:
             receive_buffer_bytes=(
                 values.get_int("receive.buffer.bytes") if values.is_set("receive.buffer.bytes") else -1
             ),
-            local_socket_enable=values.get_bool("local.socket.enable"),
+            local_socket_enable=may_use_local_socket(values),
             local_send_buffer_bytes=(
                 values.get_int("send.buffer.bytes") if values.is_set("send.buffer.bytes") else SEND_BUFFER_BYTES
             ),
+            security=ClientSecurity(values.originals),
         )
 
     def fetch_settings(self) -> FetchSettings:
@@ -203,7 +202,7 @@ def _check_names(properties: Mapping[str, str]) -> None:
     for name in sorted(properties):
         if name in _WITHOUT_EFFECT:
             log.warning("Kafka option %s%s has no effect on this source", PREFIX, name)
-        elif name not in _CONFIG.keys:
+        elif name not in _CONFIG.keys and name not in NAMES:
             close = difflib.get_close_matches(name, _CONFIG.keys, 1)
             hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""
             raise ConfigError(f"There is no Kafka option {PREFIX}{name} for this source.{hint}", name=PREFIX + name)

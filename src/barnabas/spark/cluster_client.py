@@ -12,6 +12,11 @@ class ClusterClient(BlockingClient):
     """A `BlockingClient` with Spark's settings, and a reader of topics. Belongs to one thread."""
 
     def __init__(self, settings: ClientSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(",".join(settings.bootstrap_servers), config=settings.network_config(), clock=clock)
+        super().__init__(
+            ",".join(settings.bootstrap_servers),
+            config=settings.network_config(),
+            clock=clock,
+            channel_factory=settings.security.channel_factory(),
+        )
         self.settings = settings
         self.reader = TopicReader(self, settings.fetch_settings(), settings.request_timeout_ms)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas.clients.common.client_config import define_common, define_security
+from barnabas.clients.common.security_aliases import NAMES
 from barnabas.clients.producer.producer_config import CONFIG, ProducerConfig
 from barnabas.common.config_def import ConfigDef, ConfigError
 from barnabas.spark.client_settings import PREFIX, ClientSettings
@@ -32,15 +33,15 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "enable.metrics.push": "false",
 }
 
-_OF_EVERY_CLIENT: Final = define_security(define_common(ConfigDef())).keys
+_OF_EVERY_CLIENT: Final = frozenset({*define_security(define_common(ConfigDef())).keys, *NAMES})
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
     """Settings of the tasks' producers, and of the client that completes their transactions."""
 
-    properties: Mapping[str, str]
-    """The producer settings as given, by Kafka's names."""
+    properties: Mapping[str, str] = field(repr=False)
+    """The producer settings as given, by Kafka's names. They contain the credentials, so repr does not show them."""
     client: ClientSettings
     max_block_ms: int
     """How long a step of a transaction may take, including retries."""
@@ -55,11 +56,11 @@ class SinkSettings:
             if name in given:
                 raise ConfigError(f"Kafka option {PREFIX}{name} is not supported here. {reason}", name=PREFIX + name)
         for name in sorted(given):
-            if name not in CONFIG.keys:
+            if name not in CONFIG.keys and name not in NAMES:
                 close = difflib.get_close_matches(name, CONFIG.keys, 1)
                 hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""
                 raise ConfigError(f"There is no Kafka option {PREFIX}{name} for this sink.{hint}", name=PREFIX + name)
-        client = ClientSettings.of({PREFIX + name: given[name] for name in given if name in _OF_EVERY_CLIENT})
+        client = ClientSettings.of({PREFIX + name: value for name, value in given.items() if name in _OF_EVERY_CLIENT})
         properties = {**_DEFAULTS, **given}
         # Find conflicting settings now, not in the first task.
         checked = ProducerConfig.of({**properties, "transactional.id": "checked"} if exactly_once else properties)

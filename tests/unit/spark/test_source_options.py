@@ -160,7 +160,7 @@ def test_groups() -> None:
         ({"kafka_auto_offset_reset": "latest"}, "kafka.auto.offset.reset is not supported"),
         ({"kafka_interceptor_classes": "x"}, "kafka.interceptor.classes is not supported"),
         ({"kafka_isolation_level": "dirty"}, "isolation.level"),
-        ({"kafka_security_protocol": "SASL_SSL"}, "speaks PLAINTEXT only"),
+        ({"kafka_security_protocol": "TLS"}, "security.protocol cannot be TLS"),
         ({"kafka_bootstrap_servers": "nowhere"}, "host:port"),
         ({"kafka_fetch_maximum_bytes": "1"}, "no Kafka option kafka.fetch.maximum.bytes"),
     ],

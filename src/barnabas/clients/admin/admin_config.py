@@ -71,12 +71,6 @@ class AdminClientConfig:
         refuse_unknown(keywords, CONFIG)
         given = {name: _plain(value) for name, value in client_properties(config, keywords).items()}
         values = CONFIG.parse(given)
-        if values.get_str("security.protocol").upper() != "PLAINTEXT":
-            raise ConfigError(
-                f"security.protocol cannot be {values.get_str('security.protocol')}: "
-                "this client speaks PLAINTEXT only.",
-                name="security.protocol",
-            )
         api_ms, request_ms = values.get_int("default.api.timeout.ms"), values.get_int("request.timeout.ms")
         if api_ms < request_ms:
             if values.is_set("default.api.timeout.ms") and values.is_set("request.timeout.ms"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from barnabas.clients.common.security_aliases import NAMES, with_kafka_names
 from barnabas.common.config_def import (
     CaseInsensitiveValidString,
     ConfigDef,
@@ -32,8 +33,11 @@ RETRY_BACKOFF_JITTER: Final = 0.2
 
 
 def client_properties(config: Mapping[str, object] | None, keywords: Mapping[str, object]) -> dict[str, object]:
-    """Both spellings as one mapping with dots. A setting that is given in both is a mistake, and so is an underscore
-    in the mapping. A keyword that is None counts as not given."""
+    """Returns both spellings as one mapping with Kafka's names.
+
+    A setting that is given in both is an error, and so is an underscore in the mapping. A keyword that is None counts
+    as not given. Names of other clients are translated: see `barnabas.clients.common.security_aliases`.
+    """
     properties: dict[str, object] = {}
     for name, value in (config or {}).items():
         if "_" in name and "." not in name:
@@ -46,7 +50,7 @@ def client_properties(config: Mapping[str, object] | None, keywords: Mapping[str
         if name in properties:
             raise ConfigError(f"{name} is given twice: as {name!r} and as {keyword}=.", name=name)
         properties[name] = value
-    return properties
+    return with_kafka_names(properties)
 
 
 def split_positional(given: Iterable[object]) -> tuple[Mapping[str, object] | None, list[str]]:
@@ -71,10 +75,10 @@ def split_positional(given: Iterable[object]) -> tuple[Mapping[str, object] | No
 
 
 def refuse_unknown(keywords: Iterable[str], definition: ConfigDef) -> None:
-    """A keyword is written by somebody who programs, and a wrong one is a slip of the pen; names in a mapping may be
-    meant for a serializer or another plug-in, and are let through."""
+    """Refuses keywords that are no settings. Unknown names in a mapping may be meant for a plug-in and are accepted."""
     for keyword in keywords:
-        if keyword.replace("_", ".") not in definition.keys:
+        name = keyword.replace("_", ".")
+        if name not in definition.keys and name not in NAMES:
             raise TypeError(f"there is no setting {keyword}")
 
 

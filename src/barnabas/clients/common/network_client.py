@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
+from barnabas.clients.common.client_security import client_channel_factory, may_use_local_socket
 from barnabas.clients.common.default_metadata_updater import DefaultMetadataUpdater
 from barnabas.clients.common.metadata import Metadata
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
@@ -16,7 +17,6 @@ from barnabas.network.client.client_config import NetworkClientConfig
 from barnabas.network.client.host_resolver import HostResolver
 from barnabas.network.client.network_client import NetworkClient
 from barnabas.network.client.selector_metrics import SelectorMetrics
-from barnabas.network.reactor.channel_factory import channel_factory_for
 from barnabas.network.reactor.selectable import Selectable
 from barnabas.network.reactor.selector import Selector
 from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
@@ -73,7 +73,7 @@ def make_network_client(
         selector = Selector(
             clock=clock,
             connections_max_idle_ms=values.get_int("connections.max.idle.ms"),
-            channel_factory=channel_factory_for(values.get_str("security.protocol")),
+            channel_factory=client_channel_factory(values),
         )
     client = NetworkClient(
         selector,
@@ -88,7 +88,7 @@ def make_network_client(
             socket_connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
             send_buffer_bytes=(values.get_int("send.buffer.bytes") if send_buffer_bytes is None else send_buffer_bytes),
             receive_buffer_bytes=receive_buffer_bytes,
-            local_socket_enable=values.get_bool("local.socket.enable"),
+            local_socket_enable=may_use_local_socket(values),
             local_send_buffer_bytes=(
                 values.get_int("send.buffer.bytes") if values.is_set("send.buffer.bytes") else SEND_BUFFER_BYTES
             ),

@@ -255,12 +255,6 @@ class ConsumerConfig:
         instance_id = values.get_optional_str("group.instance.id")
         protocol = GroupProtocol(values.get_str("group.protocol").lower())
         _check_protocol(values, protocol)
-        if values.get_str("security.protocol").upper() != "PLAINTEXT":
-            raise ConfigError(
-                f"security.protocol cannot be {values.get_str('security.protocol')}: "
-                "this client speaks PLAINTEXT only.",
-                name="security.protocol",
-            )
         return cls(
             bootstrap_servers=values.get_list("bootstrap.servers"),
             client_id=values.get_str("client.id") or _default_client_id(group_id, instance_id),

@@ -281,12 +281,6 @@ class ProducerConfig:
                 "that another system decides about has no timeout.",
                 name="transaction.timeout.ms",
             )
-        if values.get_str("security.protocol").upper() != "PLAINTEXT":
-            raise ConfigError(
-                f"security.protocol cannot be {values.get_str('security.protocol')}: "
-                "this client speaks PLAINTEXT only.",
-                name="security.protocol",
-            )
         # 0 would mean that no batch ever has room; it stands for batches of one record.
         batch_size = max(1, values.get_int("batch.size"))
         linger_ms = min(values.get_int("linger.ms"), _MAX_INT32)

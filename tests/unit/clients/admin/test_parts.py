@@ -92,8 +92,6 @@ def test_settings_in_both_spellings() -> None:
     assert config.request_timeout_ms == 30_000
     with pytest.raises(TypeError, match="no setting linger_ms"):
         AdminClientConfig.of(bootstrap_servers="a:1", linger_ms=5)
-    with pytest.raises(ConfigError, match="this client speaks PLAINTEXT only"):
-        AdminClientConfig.of(bootstrap_servers="a:1", security_protocol="SSL")
 
 
 def test_time_limits_give_way_to_each_other() -> None:

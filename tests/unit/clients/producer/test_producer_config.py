@@ -91,7 +91,7 @@ def test_both_spellings() -> None:
         ({"compression_gzip_level": 10}, r"compression\.gzip\.level"),
         ({"max_in_flight_requests_per_connection": 0}, "at least 1"),
         ({"transactional_id": ""}, "must not be empty"),
-        ({"security_protocol": "SSL"}, "PLAINTEXT only"),
+        ({"security_protocol": "TLS"}, r"security\.protocol cannot be TLS"),
         ({"transaction_two_phase_commit_enable": True, "transaction_timeout_ms": 1}, "has no timeout"),
     ],
 )

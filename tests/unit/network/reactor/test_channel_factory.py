@@ -13,8 +13,8 @@ from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
 from barnabas.broker.node.storage_formatter import format_storage
 from barnabas.clients.admin import KafkaAdminClient
 from barnabas.clients.common import network_client
-from barnabas.clients.common.blocking_client import BlockingClient
-from barnabas.network.reactor import channel_factory
+from barnabas.clients.common.blocking_client import BlockingClient, ClientError
+from barnabas.network.client.host_resolver import ResolvedAddress
 from barnabas.network.reactor.channel import ANONYMOUS, Authenticator, KafkaChannel
 from barnabas.network.reactor.channel_factory import channel_factory_for, plaintext
 from barnabas.network.reactor.poller import READ, WRITE
@@ -134,7 +134,7 @@ def test_handlers_and_quotas_of_a_node_see_the_principal(tmp_path: Path, monkeyp
 
     try:
         with BlockingClient(
-            server.bootstrap_servers, channel_factory=lambda _id, sock: (ClientGreeting(sock), ANONYMOUS)
+            server.bootstrap_servers, channel_factory=lambda _id, sock, _host: (ClientGreeting(sock), ANONYMOUS)
         ) as client:
             assert (
                 client.send(ApiVersionsRequest(client_software_name="t", client_software_version="1")).error_code == 0
@@ -160,7 +160,30 @@ def test_a_client_makes_its_channels_with_that_factory(monkeypatch: pytest.Monke
             chosen.append(options["channel_factory"])
             super().__init__(**options)
 
-    monkeypatch.setattr(channel_factory, "FACTORIES", {"PLAINTEXT": greeting})
+    monkeypatch.setattr(network_client, "client_channel_factory", lambda _values: greeting)
     monkeypatch.setattr(network_client, "Selector", Noting)
     with KafkaAdminClient({"bootstrap.servers": "127.0.0.1:1"}):
         assert chosen == [greeting]
+
+
+def test_the_factory_of_a_client_gets_the_host_name() -> None:
+    made: list[tuple[str, str]] = []
+
+    def noting(channel_id: str, sock: socket.socket, host: str) -> tuple[TransportLayer, Authenticator]:
+        made.append((channel_id, host))
+        return plaintext(channel_id, sock, host)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        address = [ResolvedAddress(socket.AF_INET, "127.0.0.1")]
+        with (
+            BlockingClient(
+                f"kafka.example.com:{port}",
+                channel_factory=noting,
+                resolver=lambda _host: address,
+                connect_timeout_ms=1,
+            ) as client,
+            pytest.raises(ClientError),
+        ):
+            client.send(ApiVersionsRequest())
+    assert set(made) == {("-1", "kafka.example.com")}
