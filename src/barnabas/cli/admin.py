@@ -6,10 +6,10 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.cli.arguments import ArgumentParser
-from barnabas.cli.cluster import add_cluster
+from barnabas.cli.cluster import Cluster, add_cluster, invalid_settings
 from barnabas.cli.console import CommandError, UsageError, say, shown
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def add_common(parser: ArgumentParser, *, json: bool = True) -> None:
 
 
 @contextmanager
-def administered(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[KafkaAdminClient]:
+def administered(cluster: Cluster, timeout_ms: int = TIMEOUT_MS) -> Iterator[KafkaAdminClient]:
     """Yields an admin client for the cluster. An error of the client ends the command with a one-line message."""
     from barnabas.clients.admin import KafkaAdminClient
     from barnabas.common.config_def import ConfigError
@@ -39,21 +39,26 @@ def administered(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[Kafka
     # The command reports the client's error once, so the client's own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
     try:
-        admin = KafkaAdminClient(
-            bootstrap_servers=bootstrap,
-            client_id="barnabas-cli",
-            enable_metrics_push=False,  # a command ends before anybody could subscribe to its metrics
-            default_api_timeout_ms=timeout_ms,
-            request_timeout_ms=timeout_ms,
-            fail_fast=True,
-        )
+        admin = KafkaAdminClient(admin_settings(cluster, timeout_ms), fail_fast=True)
     except ConfigError as error:
-        raise UsageError(f"--bootstrap-server: {error}") from None
+        raise invalid_settings(error) from None
     with admin:
         try:
             yield admin
         except ApiError as error:
             raise CommandError(explain(error)) from None
+
+
+def admin_settings(cluster: Cluster, timeout_ms: int, client_id: str = "barnabas-cli") -> dict[str, Any]:
+    """Returns the settings of a command's admin client: those of the user, and defaults for a command."""
+    settings = cluster.properties(
+        {
+            "client.id": client_id,
+            "enable.metrics.push": False,  # a command ends before anybody could subscribe to its metrics
+        }
+    )
+    timeouts = {"default.api.timeout.ms", "request.timeout.ms"}
+    return settings if timeouts & settings.keys() else settings | dict.fromkeys(timeouts, timeout_ms)
 
 
 def explain(error: Exception) -> str:

@@ -1,12 +1,21 @@
-"""Connects commands to a cluster and reports connection errors."""
+"""Connects commands to a cluster and reports connection errors.
+
+Every command that connects takes the same three options, as Kafka's tools do (KIP-1147):
+
+    barnabas topics list -b kafka.example.com:9093 --command-config client.properties -X sasl.mechanism=PLAIN
+
+``$BARNABAS_BOOTSTRAP`` and ``$BARNABAS_COMMAND_CONFIG`` replace the first two.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.arguments import ArgumentParser
@@ -14,40 +23,173 @@ from barnabas.cli.console import CommandError, UsageError
 
 if TYPE_CHECKING:
     from barnabas.clients.common.blocking_client import BlockingClient
+    from barnabas.common.config_def import ConfigError
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 HTTP_TIMEOUT_S: Final = 10
 
 
-def add_cluster(parser: ArgumentParser) -> None:
-    """Adds the option of every command that connects to a cluster."""
-    parser.add_argument(
+class Cluster:
+    """The address of a cluster and the client settings to connect to it. Shows no values: they may be secrets."""
+
+    __slots__ = ("_bootstrap", "_file", "_given", "_path")
+
+    def __init__(self, bootstrap: str | None = None, path: str | None = None) -> None:
+        self._bootstrap = os.environ.get("BARNABAS_BOOTSTRAP") if bootstrap is None else bootstrap
+        self._path = os.environ.get("BARNABAS_COMMAND_CONFIG") if path is None else path
+        self._file: dict[str, str] | None = None
+        """The settings of the file, once it has been read."""
+        self._given: dict[str, str] = {}
+        """The settings of the command line, which override those of the file."""
+
+    @property
+    def bootstrap(self) -> str:
+        """The bootstrap servers, separated by commas."""
+        if self._bootstrap is not None:
+            return self._bootstrap
+        return {**self._of_file(), **self._given}.get("bootstrap.servers", DEFAULT_BOOTSTRAP)
+
+    @bootstrap.setter
+    def bootstrap(self, servers: str) -> None:
+        self._bootstrap = servers
+
+    def use_file(self, path: str) -> None:
+        self._path, self._file = path, None
+
+    def set(self, pair: str) -> None:
+        """Takes a setting of the form ``name=value``."""
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"-X: a setting must have the form name=value: {pair!r}")
+        self._given[name.strip()] = value
+
+    def properties(self, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Returns the settings of a client, by Kafka's names. They override the defaults."""
+        self._check_names()
+        return {**(defaults or {}), **self._of_file(), **self._given, "bootstrap.servers": self.bootstrap}
+
+    def properties_for_spark(self) -> dict[str, str]:
+        """Returns options of the source: the security settings of the file, and all settings of the command line."""
+        from barnabas.clients.common.client_security import SECURITY
+        from barnabas.clients.common.security_aliases import NAMES
+
+        self._check_names()
+        secured = {name: value for name, value in self._of_file().items() if name in SECURITY.keys or name in NAMES}
+        return {f"kafka.{name}": value for name, value in {**secured, **self._given}.items()}
+
+    def _of_file(self) -> dict[str, str]:
+        if self._file is None:
+            from barnabas.cli.settings import read_properties
+
+            self._file = read_properties(Path(self._path).expanduser()) if self._path else {}
+        return self._file
+
+    def _check_names(self) -> None:
+        """Refuses unknown settings of the command line. A file may have settings for other programs."""
+        if not self._given:
+            return
+        from barnabas.clients.admin.admin_config import CONFIG as ADMIN
+        from barnabas.clients.common.security_aliases import NAMES, OBJECTS
+        from barnabas.clients.consumer.consumer_config import CONFIG as CONSUMER
+        from barnabas.clients.producer.producer_config import CONFIG as PRODUCER
+
+        known = {*ADMIN.keys, *CONSUMER.keys, *PRODUCER.keys, *NAMES} - OBJECTS
+        known |= {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"}
+        for name in self._given:
+            if name not in known:
+                import difflib
+
+                near = difflib.get_close_matches(name, known, 1)
+                raise UsageError(f"-X: unknown setting {name}" + (f"; did you mean {near[0]}?" if near else ""))
+
+    def __repr__(self) -> str:
+        return f"Cluster({self._bootstrap}, {self._path}, {', '.join(self._given)})"
+
+
+class _ClusterOption(argparse.Action):
+    """An option that changes the `Cluster` of a command."""
+
+    def __call__(
+        self, _parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_option: object
+    ) -> None:
+        self.apply(getattr(namespace, self.dest), value)
+
+    def apply(self, cluster: Cluster, value: str) -> None:
+        raise NotImplementedError
+
+
+class _Servers(_ClusterOption):
+    def apply(self, cluster: Cluster, value: str) -> None:
+        cluster.bootstrap = value
+
+
+class _File(_ClusterOption):
+    def apply(self, cluster: Cluster, value: str) -> None:
+        cluster.use_file(value)
+
+
+class _Setting(_ClusterOption):
+    def apply(self, cluster: Cluster, value: str) -> None:
+        cluster.set(value)
+
+
+def add_cluster(parser: ArgumentParser, *setting_options: str) -> None:
+    """Adds the options of every command that connects to a cluster; the command gets a `Cluster`.
+
+    ``setting_options`` are further names of ``-X``.
+    """
+    parser.set_defaults(cluster=Cluster())
+    group = parser.add_argument_group("cluster")
+    group.add_argument(
         "-b",
         "--bootstrap-server",
-        dest="bootstrap",
-        default=os.environ.get("BARNABAS_BOOTSTRAP", DEFAULT_BOOTSTRAP),
+        dest="cluster",
+        action=_Servers,
         metavar="HOST:PORT",
         help=f"a broker, or several separated by commas; default: $BARNABAS_BOOTSTRAP, or {DEFAULT_BOOTSTRAP}",
+    )
+    group.add_argument(
+        "--command-config",
+        dest="cluster",
+        action=_File,
+        metavar="FILE",
+        help="a properties file with client settings (security.protocol, ...); default: $BARNABAS_COMMAND_CONFIG",
+    )
+    group.add_argument(
+        "-X",
+        "--command-property",
+        *setting_options,
+        dest="cluster",
+        action=_Setting,
+        metavar="NAME=VALUE",
+        help="a client setting that overrides the file; may be repeated",
     )
 
 
 @contextmanager
-def connected(bootstrap: str) -> Iterator[BlockingClient]:
+def connected(cluster: Cluster) -> Iterator[BlockingClient]:
     """Yields a client for the cluster. An error of the client ends the command."""
     from barnabas.clients.common.blocking_client import BlockingClient, ClientError
+    from barnabas.clients.common.client_security import ClientSecurity
     from barnabas.common.config_def import ConfigError
 
     # The command reports the client's error once, so the client's own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
     try:
-        client = BlockingClient(bootstrap, client_id="barnabas-cli")
+        factory = ClientSecurity(cluster.properties()).channel_factory()
+        client = BlockingClient(cluster.bootstrap, client_id="barnabas-cli", channel_factory=factory)
     except ConfigError as error:
-        raise UsageError(f"--bootstrap-server: {error}") from None
+        raise invalid_settings(error) from None
     with client:
         try:
             yield client
         except ClientError as error:
             raise CommandError(str(error)) from None
+
+
+def invalid_settings(error: ConfigError) -> UsageError:
+    """Returns the error of a command for a client setting that is wrong."""
+    return UsageError(f"--bootstrap-server: {error}" if error.name in {None, "bootstrap.servers"} else str(error))
 
 
 def http_document(address: str, path: str) -> dict[str, Any]:

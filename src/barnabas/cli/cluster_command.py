@@ -16,6 +16,7 @@ from barnabas.cli.console import CommandError
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
+    from barnabas.cli.cluster import Cluster
     from barnabas.clients.admin import LogDirDescription
 
 DESCRIPTION: Final = "Shows the brokers of the cluster, its controller quorum, its features and its log directories."
@@ -56,12 +57,12 @@ def add_cluster_command(commands: Commands) -> None:
     )
 
 
-def describe_command(bootstrap: str, as_json: bool) -> None:
+def describe_command(cluster: Cluster, as_json: bool) -> None:
     """Prints the brokers."""
     from barnabas.cli.output import print_json, print_rich, table, title
     from barnabas.common.errors import UnsupportedVersionError
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         try:
             cluster = admin.describe_cluster(include_fenced_brokers=True)
         except UnsupportedVersionError:
@@ -101,11 +102,11 @@ def describe_command(bootstrap: str, as_json: bool) -> None:
     )
 
 
-def quorum_command(bootstrap: str, as_json: bool) -> None:
+def quorum_command(cluster: Cluster, as_json: bool) -> None:
     """Prints the controller quorum."""
     from barnabas.cli.output import number, print_json, print_rich, table, time_text, title
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         quorum = admin.describe_metadata_quorum()
     end = max((replica.log_end_offset for replica in (*quorum.voters, *quorum.observers)), default=0)
     replicas: list[dict[str, Any]] = [
@@ -153,11 +154,11 @@ def _role(replica_id: int, leader_id: int, *, voter: bool) -> str:
     return "voter" if voter else "observer"
 
 
-def features_command(bootstrap: str, as_json: bool) -> None:
+def features_command(cluster: Cluster, as_json: bool) -> None:
     """Prints the feature levels."""
     from barnabas.cli.output import print_json, print_rich, table
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         features = admin.describe_features()
     names = sorted({*features.finalized, *features.supported})
     if as_json:
@@ -182,11 +183,13 @@ def features_command(bootstrap: str, as_json: bool) -> None:
     print_rich(table(("feature", "level", "supported"), rows, right=("level",)))
 
 
-def log_dirs_command(bootstrap: str, brokers: list[int] | None, topic: str | None, largest: int, as_json: bool) -> None:
+def log_dirs_command(
+    cluster: Cluster, brokers: list[int] | None, topic: str | None, largest: int, as_json: bool
+) -> None:
     """Prints the log directories."""
     from barnabas.cli.output import bytes_text, number, print_json, print_rich, table
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         there = [node.id for node in admin.describe_cluster().nodes]
         missing = [one for one in brokers or () if one not in there]
         if missing:

@@ -16,6 +16,7 @@ from barnabas.cli.console import CommandError, UsageError
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
+    from barnabas.cli.cluster import Cluster
     from barnabas.clients.admin import AlterConfigOp, ConfigEntry, ConfigResource
 
 DESCRIPTION: Final = "Shows and changes settings of topics, brokers and groups while they are in use."
@@ -83,7 +84,7 @@ def _resource(
 
 
 def get_command(
-    bootstrap: str,
+    cluster: Cluster,
     topic: str | None,
     broker: int | None,
     all_brokers: bool,
@@ -98,7 +99,7 @@ def get_command(
     from barnabas.clients.admin import ConfigSource
 
     resource = _resource(topic, broker, all_brokers, group, client_metrics)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         entries = admin.describe_configs([resource], names=names or None)[resource]
     missing = [name for name in names if name not in entries]
     if missing:
@@ -152,7 +153,7 @@ def _source(entry: ConfigEntry) -> str:
 
 
 def set_command(
-    bootstrap: str,
+    cluster: Cluster,
     topic: str | None,
     broker: int | None,
     all_brokers: bool,
@@ -164,7 +165,7 @@ def set_command(
     """Changes settings."""
     resource = _resource(topic, broker, all_brokers, group, client_metrics)
     wanted = [_parse_change(text) for text in changes]
-    _alter(bootstrap, resource, wanted, dry_run)
+    _alter(cluster, resource, wanted, dry_run)
 
 
 def _parse_change(text: str) -> AlterConfigOp:
@@ -179,7 +180,7 @@ def _parse_change(text: str) -> AlterConfigOp:
 
 
 def unset_command(
-    bootstrap: str,
+    cluster: Cluster,
     topic: str | None,
     broker: int | None,
     all_brokers: bool,
@@ -192,13 +193,13 @@ def unset_command(
     from barnabas.clients.admin import AlterConfigOp, OpType
 
     resource = _resource(topic, broker, all_brokers, group, client_metrics)
-    _alter(bootstrap, resource, [AlterConfigOp(name, None, OpType.DELETE) for name in names], dry_run)
+    _alter(cluster, resource, [AlterConfigOp(name, None, OpType.DELETE) for name in names], dry_run)
 
 
-def _alter(bootstrap: str, resource: ConfigResource, changes: list[AlterConfigOp], dry_run: bool) -> None:
+def _alter(cluster: Cluster, resource: ConfigResource, changes: list[AlterConfigOp], dry_run: bool) -> None:
     from barnabas.clients.admin import OpType
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         admin.incremental_alter_configs({resource: changes}, validate_only=dry_run)
     could = "could be " if dry_run else ""
     for change in changes:

@@ -13,9 +13,9 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.cli.admin import administered, explain, explain_topic, key_values
+from barnabas.cli.admin import administered, explain, explain_topic
 from barnabas.cli.arguments import add_command
-from barnabas.cli.cluster import add_cluster
+from barnabas.cli.cluster import Cluster, add_cluster, invalid_settings
 from barnabas.cli.console import CommandError, UsageError, say
 from barnabas.cli.record_format import FORMATS, formatter, template
 from barnabas.cli.times import parse_time_ms
@@ -36,7 +36,7 @@ POLL_MS: Final = 200
 
 def add_consume(commands: Commands) -> None:
     parser = add_command(commands, "consume", consume_command, "print records", DESCRIPTION)
-    add_cluster(parser)
+    add_cluster(parser, "--consumer-property")
     parser.add_argument("topic", metavar="TOPIC", help="the topic")
     parser.add_argument(
         "-p",
@@ -69,13 +69,10 @@ def add_consume(commands: Commands) -> None:
         default="read_committed",
         help="whether to skip records of open and aborted transactions; default: read_committed",
     )
-    reading.add_argument(
-        "--consumer-property", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated"
-    )
 
 
 def consume_command(
-    bootstrap: str,
+    cluster: Cluster,
     topic: str,
     partitions: list[int] | None,
     from_beginning: bool,
@@ -89,7 +86,6 @@ def consume_command(
     as_json: bool,
     group: str | None,
     isolation_level: str,
-    consumer_property: list[str],
 ) -> None:
     """Prints records."""
     if group is not None and (partitions or offset is not None or time is not None):
@@ -101,15 +97,16 @@ def consume_command(
         raise UsageError(f"--max-messages must be at least 1: {max_messages}")
     shape = template(format_string) if format_string is not None else formatter("json" if as_json else format_name)
     since_ms = None if time is None else parse_time_ms(time)
-    wanted = _partitions(bootstrap, topic, partitions)
-    settings: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
-        "client.id": "barnabas-cli",
-        "isolation.level": isolation_level,
-        "auto.offset.reset": "earliest" if from_beginning else "latest",
-        **({} if group is None else {"group.id": group}),
-        **key_values(consumer_property),
-    }
+    wanted = _partitions(cluster, topic, partitions)
+    settings = cluster.properties(
+        {
+            "client.id": "barnabas-cli",
+            "isolation.level": isolation_level,
+            "auto.offset.reset": "earliest" if from_beginning else "latest",
+        }
+    )
+    if group is not None:
+        settings["group.id"] = group
     reader = _Reader(shape, max_messages, timeout)
     with _consumer(settings) as consumer:
         reader.read(consumer, topic, wanted, group is not None, from_beginning, offset, since_ms, exit_at_end)
@@ -117,11 +114,11 @@ def consume_command(
         say(f"{reader.count:,} record{'s' * (reader.count != 1)}\n", sys.stderr)
 
 
-def _partitions(bootstrap: str, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
+def _partitions(cluster: Cluster, topic: str, numbers: list[int] | None) -> list[TopicPartition]:
     """Returns the partitions to read. Fails at once if the topic or the cluster is missing; a consumer would wait."""
     from barnabas.clients.consumer import TopicPartition
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         found = admin.describe_topics([topic], partial=True)
     if topic not in found:
         raise CommandError(explain_topic(topic, found.errors[topic]))
@@ -139,7 +136,7 @@ def _consumer(settings: dict[str, Any]) -> KafkaConsumer:
     try:
         return KafkaConsumer(settings)
     except ConfigError as error:
-        raise UsageError(f"--consumer-property: {error}") from None
+        raise invalid_settings(error) from None
 
 
 class _Reader:

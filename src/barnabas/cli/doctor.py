@@ -20,6 +20,7 @@ from barnabas.cli.console import CommandError, UsageError, is_colored, say
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
+    from barnabas.cli.cluster import Cluster
     from barnabas.cli.doctor_checks import Finding
 
 DESCRIPTION: Final = """Checks a bootstrap address in the same steps as a client, and reports what is wrong: DNS, TCP,
@@ -38,13 +39,13 @@ def add_doctor(commands: Commands) -> None:
     )
 
 
-def doctor_command(bootstrap: str, timeout: float, as_json: bool) -> None:
+def doctor_command(cluster: Cluster, timeout: float, as_json: bool) -> None:
     """Runs all checks and prints the findings."""
     from barnabas.cli.doctor_checks import examine, examine_installation
 
     if timeout <= 0:
         raise UsageError(f"--timeout must be positive: {timeout:g}")
-    servers = [part.strip() for part in bootstrap.split(",") if part.strip()]
+    servers = [part.strip() for part in cluster.bootstrap.split(",") if part.strip()]
     if not servers:
         raise UsageError("--bootstrap-server must not be empty")
     findings: list[Finding] = []

@@ -15,6 +15,7 @@ from barnabas.cli.times import parse_duration_ms, parse_time_ms
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
+    from barnabas.cli.cluster import Cluster
     from barnabas.clients.admin import KafkaAdminClient, OffsetAndMetadata, TopicPartition
 
 RESET: Final = """Sets the offsets of a group without members. Without --execute it only shows the new offsets.
@@ -55,7 +56,7 @@ def add_reset(actions: Commands) -> None:
 
 
 def reset_command(
-    bootstrap: str,
+    cluster: Cluster,
     group_id: str,
     topics: list[str],
     all_topics: bool,
@@ -84,7 +85,7 @@ def reset_command(
         spec = OffsetSpec.for_timestamp(parse_time_ms(to_datetime))
     elif by_duration is not None:
         spec = OffsetSpec.for_timestamp(max(SYSTEM_CLOCK.milliseconds() - parse_duration_ms(by_duration), 0))
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         _refuse_active(admin, group_id)
         committed = admin.list_group_offsets(group_id)[group_id]
         wanted = sorted(committed) if all_topics else _partitions(admin, topics)

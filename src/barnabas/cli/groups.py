@@ -19,6 +19,7 @@ from barnabas.cli.group_reset import add_reset
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
+    from barnabas.cli.cluster import Cluster
     from barnabas.clients.admin import GroupDescription, PartitionLag
 
 DESCRIPTION: Final = "Shows groups with their members and lag, and changes their offsets."
@@ -98,11 +99,11 @@ def add_groups(commands: Commands) -> None:
     add_yes(forgetting)
 
 
-def list_command(bootstrap: str, states: list[str], types: list[str], as_json: bool) -> None:
+def list_command(cluster: Cluster, states: list[str], types: list[str], as_json: bool) -> None:
     """Prints all groups."""
     from barnabas.cli.output import print_json, print_rich, table
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         groups = admin.list_groups(states=states, types=types)
     if as_json:
         print_json(
@@ -123,13 +124,13 @@ def list_command(bootstrap: str, states: list[str], types: list[str], as_json: b
         print_rich(table(("group", "type", "state", "protocol"), rows))
 
 
-def describe_command(bootstrap: str, group_ids: list[str], only_members: bool, only_lag: bool, as_json: bool) -> None:
+def describe_command(cluster: Cluster, group_ids: list[str], only_members: bool, only_lag: bool, as_json: bool) -> None:
     """Prints members and lag."""
     from barnabas.cli.output import print_json, print_rich
 
     documents = []
     failures: list[str] = []
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         wanted = group_ids or [group.group_id for group in admin.list_groups(types=["classic", "consumer"])]
         described = admin.describe_groups(wanted, partial=True)
         failures = [f"{group_id}: {explain(error)}" for group_id, error in described.errors.items()]
@@ -244,7 +245,7 @@ def _assignment_text(assignment: list[dict[str, Any]]) -> str:
 
 
 def remove_command(
-    bootstrap: str, group_id: str, member: list[str], instance: list[str], everybody: bool, assume_yes: bool
+    cluster: Cluster, group_id: str, member: list[str], instance: list[str], everybody: bool, assume_yes: bool
 ) -> None:
     """Removes members."""
     from barnabas.clients.admin import MemberToRemove
@@ -253,25 +254,25 @@ def remove_command(
         raise UsageError("name the members to remove: --member, --instance, or --all")
     confirm(f"Remove {'all members' if everybody else 'these members'} from {group_id}?", assume_yes)
     wanted = [MemberToRemove(member_id=one) for one in member] + [MemberToRemove(one) for one in instance]
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         results = admin.remove_members(group_id, None if everybody else wanted, partial=True)
     if not results and not results.errors:
         tell(f"{group_id}: the group has no members")
     tell_outcome(results, lambda one, _: f"{group_id}: {one} removed")
 
 
-def delete_command(bootstrap: str, group_ids: list[str], assume_yes: bool) -> None:
+def delete_command(cluster: Cluster, group_ids: list[str], assume_yes: bool) -> None:
     """Deletes groups."""
     confirm(f"Delete {', '.join(group_ids)} with all committed offsets?", assume_yes)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         results = admin.delete_groups(group_ids, partial=True)
     tell_outcome(results, lambda group_id, _: f"{group_id}: deleted")
 
 
-def delete_offsets_command(bootstrap: str, group_id: str, topic: str, assume_yes: bool) -> None:
+def delete_offsets_command(cluster: Cluster, group_id: str, topic: str, assume_yes: bool) -> None:
     """Deletes the committed offsets of a topic."""
     confirm(f"Delete the committed offsets of {group_id} for {topic}?", assume_yes)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         committed = admin.list_group_offsets(group_id)[group_id]
         wanted = sorted(one for one in committed if one.topic == topic)
         if not wanted:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.arguments import ArgumentParser, add_command
-from barnabas.cli.cluster import add_cluster
+from barnabas.cli.cluster import Cluster, add_cluster
 from barnabas.cli.perf_consume import add_perf_consume
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def count(text: str) -> int:
 
 
 def produce_command(
-    bootstrap: str,
+    cluster: Cluster,
     topic: str,
     num_records: int,
     record_size: int | None,
@@ -79,8 +79,8 @@ def produce_command(
     from barnabas.cli.producer_settings import parse_settings
     from barnabas.common.clock import SYSTEM_CLOCK
 
-    settings = {"client.id": "perf-producer-client", **parse_settings(producer_props, "--producer-props")}
-    settings.setdefault("bootstrap.servers", bootstrap)
+    settings = cluster.properties({"client.id": "perf-producer-client"})
+    settings |= parse_settings(producer_props, "--producer-props")
     PerfProduce(
         topic,
         num_records,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.arguments import add_command
-from barnabas.cli.cluster import add_cluster
+from barnabas.cli.cluster import Cluster, add_cluster
 from barnabas.cli.console import CommandError, UsageError, say
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def add_perf_consume(actions: Commands) -> None:
 
 
 def perf_consume_command(
-    bootstrap: str,
+    cluster: Cluster,
     topic: str,
     num_records: int,
     group: str | None,
@@ -73,15 +73,16 @@ def perf_consume_command(
 
     if num_records < 1:
         raise UsageError(f"--num-records must be at least 1: {num_records}")
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         admin.describe_topics([topic])
-    settings: dict[str, Any] = {
-        "bootstrap.servers": bootstrap,
-        "client.id": "perf-consumer-client",
-        "group.id": group or f"perf-consumer-{uuid.uuid4().hex[:8]}",
-        "auto.offset.reset": "latest" if from_latest else "earliest",
-        **key_values(consumer_props),
-    }
+    settings = cluster.properties(
+        {
+            "client.id": "perf-consumer-client",
+            "group.id": f"perf-consumer-{uuid.uuid4().hex[:8]}",
+            "auto.offset.reset": "latest" if from_latest else "earliest",
+        }
+    )
+    settings |= ({} if group is None else {"group.id": group}) | key_values(consumer_props)
     try:
         consumer = KafkaConsumer(settings)
     except ConfigError as error:

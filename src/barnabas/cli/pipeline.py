@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.arguments import ArgumentParser, add_command
-from barnabas.cli.cluster import add_cluster
+from barnabas.cli.cluster import Cluster, add_cluster
 from barnabas.cli.console import CommandError, UsageError, say
 from barnabas.cli.pipeline_lake import add_lake_options, lake_config, run_lake
 
@@ -181,7 +181,7 @@ def list_command() -> None:
 
 def run_command(
     name: str,
-    bootstrap: str,
+    cluster: Cluster,
     once: bool,
     out: str,
     master: str,
@@ -204,10 +204,10 @@ def run_command(
 
     if name not in STREAMS and name not in JOBS and name != LAKE:
         raise UsageError(f"there is no pipeline {name}; there are {', '.join((*STREAMS, *JOBS, LAKE))}")
-    settings = dict(_pair(option, "--option") for option in options)
+    settings = cluster.properties_for_spark() | dict(_pair(option, "--option") for option in options)
     config = PipelineConfig(
         out=out,
-        bootstrap_servers=bootstrap,
+        bootstrap_servers=cluster.bootstrap,
         checkpoint=checkpoint,
         starting_offsets=starting_offsets,
         once=once,

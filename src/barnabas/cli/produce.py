@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from barnabas.cli.arguments import ArgumentParser, add_command
-from barnabas.cli.cluster import add_cluster
+from barnabas.cli.cluster import Cluster, add_cluster
 from barnabas.cli.console import CommandError, UsageError, reason, say
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ PROGRESS_RECORDS: Final = 256
 
 def add_produce(commands: Commands) -> None:
     parser = add_command(commands, "produce", produce_command, "send lines of text as records", DESCRIPTION)
-    add_cluster(parser)
+    add_cluster(parser, "--producer-property")
     parser.add_argument("topic", help="the topic")
     parser.add_argument(
         "-f",
@@ -74,15 +74,6 @@ def add_producer_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-z", "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), help="the codec of batches"
     )
-    parser.add_argument(
-        "-X",
-        "--producer-property",
-        dest="properties",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a producer setting such as linger.ms=50; may be repeated",
-    )
 
 
 def positive(text: str) -> float:
@@ -99,7 +90,7 @@ def positive(text: str) -> float:
 
 
 def produce_command(
-    bootstrap: str,
+    cluster: Cluster,
     topic: str,
     files: list[str],
     as_json: bool,
@@ -109,13 +100,12 @@ def produce_command(
     rate: float | None,
     acks: str | None,
     compression: str | None,
-    properties: list[str],
     quiet: bool,
 ) -> None:
     """Sends lines as records."""
     from barnabas.cli.pace import Pace
     from barnabas.cli.produce_input import line_reader
-    from barnabas.cli.producer_settings import parse_settings, producer_for
+    from barnabas.cli.producer_settings import producer_for
     from barnabas.common.clock import SYSTEM_CLOCK
 
     if as_json and key_separator is not None:
@@ -124,8 +114,7 @@ def produce_command(
         raise UsageError("--key-separator must not be empty")
     if partition is not None and partition < 0:
         raise UsageError(f"--partition must not be negative: {partition}")
-    settings: dict[str, Any] = {"client.id": "barnabas-produce", **parse_settings(properties, "-X")}
-    settings |= {"bootstrap.servers": bootstrap}
+    settings = cluster.properties({"client.id": "barnabas-produce"})
     settings |= {
         name: value for name, value in (("acks", acks), ("compression.type", compression)) if value is not None
     }

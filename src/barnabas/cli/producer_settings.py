@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.cli.cluster import invalid_settings
 from barnabas.cli.console import CommandError, UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def producer_for(settings: Mapping[str, Any]) -> Iterator[KafkaProducer]:
     try:
         producer = KafkaProducer({"max.block.ms": MAX_BLOCK_MS, **settings})
     except ConfigError as error:
-        raise UsageError(str(error)) from None
+        raise invalid_settings(error) from None
     if not gc.isenabled():  # the command line disables it for a faster start
         gc.freeze()
         gc.enable()

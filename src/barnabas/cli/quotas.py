@@ -20,7 +20,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.arguments import ArgumentParser, add_command
-from barnabas.cli.cluster import add_cluster, connected
+from barnabas.cli.cluster import Cluster, add_cluster, connected
 from barnabas.cli.console import CommandError, UsageError, say, shown
 
 if TYPE_CHECKING:
@@ -82,13 +82,13 @@ def _add_entity(parser: ArgumentParser) -> None:
     parser.add_argument("--default-ip", action="store_true", help="all addresses without their own quota")
 
 
-def list_command(bootstrap: str, as_json: bool, **entity: str | bool | None) -> None:
+def list_command(cluster: Cluster, as_json: bool, **entity: str | bool | None) -> None:
     """Prints all limits, or those of an entity."""
     from barnabas.cli.quota_output import amount_text, print_json, print_rich, table
     from barnabas.cli.quota_requests import describe_quotas
 
     parts = _entity(entity)
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         limits = describe_quotas(client, dict(parts))
     if as_json:
         print_json([{"entity": dict(whose), "quotas": values} for whose, values in limits.items()])
@@ -104,7 +104,7 @@ def list_command(bootstrap: str, as_json: bool, **entity: str | bool | None) -> 
     print_rich(table(("entity", "quota", "limit"), rows))
 
 
-def set_command(bootstrap: str, limits: list[str], **entity: str | bool | None) -> None:
+def set_command(cluster: Cluster, limits: list[str], **entity: str | bool | None) -> None:
     """Sets limits of an entity."""
     from barnabas.cli.quota_output import amount_text, parse_amount
     from barnabas.cli.quota_requests import alter_quotas
@@ -116,18 +116,18 @@ def set_command(bootstrap: str, limits: list[str], **entity: str | bool | None) 
         if not equals:
             raise UsageError(f"a limit must have the form key=value: {limit!r}")
         wanted[_known(key)] = parse_amount(value)
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         alter_quotas(client, parts, wanted)
     for name, amount in wanted.items():
         _tell(f"{_entity_text(parts)}: {name} is {amount_text(name, amount)}")
 
 
-def remove_command(bootstrap: str, keys: list[str], **entity: str | bool | None) -> None:
+def remove_command(cluster: Cluster, keys: list[str], **entity: str | bool | None) -> None:
     """Removes limits of an entity."""
     from barnabas.cli.quota_requests import alter_quotas, describe_quotas
 
     parts = _some_entity(entity)
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         present = describe_quotas(client, dict(parts)).get(parts, {})
         wanted = [_known(key) for key in keys] if keys else sorted(present)
         missing = [key for key in wanted if key not in present]
@@ -139,7 +139,7 @@ def remove_command(bootstrap: str, keys: list[str], **entity: str | bool | None)
 
 
 def explain_command(
-    bootstrap: str,
+    cluster: Cluster,
     user: str | None,
     client_id: str | None,
     ip: str | None,
@@ -161,7 +161,7 @@ def explain_command(
         "controller_mutation_rate": float(partitions),
         "connection_creation_rate": 1.0,
     }
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         limits = describe_quotas(client)
         report = (
             explanation.explain_client(user or ANONYMOUS, client_id or "", limits)

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.arguments import ArgumentParser, add_command
-from barnabas.cli.cluster import add_cluster, connected
+from barnabas.cli.cluster import Cluster, add_cluster, connected
 from barnabas.cli.console import UsageError, say
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _add_name(parser: ArgumentParser) -> None:
 
 
 def subscribe_command(
-    bootstrap: str, name: str, metrics: list[str] | None, interval: str | None, match: list[str] | None
+    cluster: Cluster, name: str, metrics: list[str] | None, interval: str | None, match: list[str] | None
 ) -> None:
     """Creates or changes a subscription."""
     from barnabas.cli.telemetry_requests import alter_subscription, subscriptions
@@ -92,7 +92,7 @@ def subscribe_command(
         wanted["interval.ms"] = str(parse_duration(interval))
     if match is not None:
         wanted["match"] = ",".join(match)
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         is_new = name not in subscriptions(client)
         if is_new:
             wanted.setdefault("metrics", "*")
@@ -103,24 +103,24 @@ def subscribe_command(
     say(f"{name}: {'subscribed' if is_new else 'changed'}, {settings}\n", sys.stdout)
 
 
-def unsubscribe_command(bootstrap: str, name: str) -> None:
+def unsubscribe_command(cluster: Cluster, name: str) -> None:
     """Deletes a subscription."""
     from barnabas.cli.console import CommandError
     from barnabas.cli.telemetry_requests import alter_subscription, subscriptions
 
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         if name not in subscriptions(client):
             raise CommandError(f"subscription {name} does not exist")
         alter_subscription(client, name, dict.fromkeys(("metrics", "interval.ms", "match")))
     say(f"{name}: unsubscribed\n", sys.stdout)
 
 
-def list_command(bootstrap: str, as_json: bool) -> None:
+def list_command(cluster: Cluster, as_json: bool) -> None:
     """Prints all subscriptions."""
     from barnabas.cli.quota_output import print_json, print_rich, table
     from barnabas.cli.telemetry_requests import describe_subscriptions
 
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         found = describe_subscriptions(client)
     if as_json:
         print_json([{"name": name, **settings} for name, settings in found.items()])
@@ -140,7 +140,7 @@ def list_command(bootstrap: str, as_json: bool) -> None:
 
 
 def tail_command(
-    bootstrap: str, client_id: str | None, metrics: str, from_beginning: bool, count: int | None, as_json: bool
+    cluster: Cluster, client_id: str | None, metrics: str, from_beginning: bool, count: int | None, as_json: bool
 ) -> None:
     """Prints metrics as they arrive."""
     from barnabas.clients.common.topic_tail import TopicTail
@@ -151,7 +151,7 @@ def tail_command(
     except re.error as error:
         raise UsageError(f"--client-id must be a regular expression: {client_id!r}: {error}") from None
     shown = 0
-    with connected(bootstrap) as client:
+    with connected(cluster) as client:
         tail = TopicTail(client, CLIENT_TELEMETRY_TOPIC, from_beginning=from_beginning)
         while count is None or shown < count:
             for tailed in tail.poll(POLL_MS):

@@ -28,6 +28,7 @@ from barnabas.cli.console import CommandError, UsageError
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
+    from barnabas.cli.cluster import Cluster
     from barnabas.clients.admin import KafkaAdminClient, TopicDescription
 
 DESCRIPTION: Final = "Lists, creates, describes, changes and deletes topics."
@@ -97,11 +98,11 @@ def add_topics(commands: Commands) -> None:
     add_yes(cutting)
 
 
-def list_command(bootstrap: str, internal: bool, as_json: bool) -> None:
+def list_command(cluster: Cluster, internal: bool, as_json: bool) -> None:
     """Prints all topics."""
     from barnabas.cli.output import number, print_json, print_rich, table
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         names = admin.list_topics(list_internal=internal)
         # Leaves out a topic that was deleted meanwhile.
         topics = list(admin.describe_topics(names, partial=True).values())
@@ -140,7 +141,7 @@ def _health(topic: TopicDescription) -> str:
 
 
 def create_command(
-    bootstrap: str,
+    cluster: Cluster,
     names: list[str],
     partitions: int | None,
     replication_factor: int | None,
@@ -156,7 +157,7 @@ def create_command(
 
     settings = key_values(config)
     wanted = [NewTopic(name, partitions, replication_factor, configs=settings) for name in names]
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         results = admin.create_topics(wanted, validate_only=dry_run, partial=True)
     present = [name for name, error in results.errors.items() if if_not_exists and isinstance(error, TopicExistsError)]
     results = Results(results, {name: error for name, error in results.errors.items() if name not in present})
@@ -182,12 +183,12 @@ def create_command(
 
 
 def describe_command(
-    bootstrap: str, names: list[str], under_replicated: bool, unavailable: bool, as_json: bool
+    cluster: Cluster, names: list[str], under_replicated: bool, unavailable: bool, as_json: bool
 ) -> None:
     """Prints partitions."""
     from barnabas.cli.output import print_json, print_rich, title
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         asked = names or list(admin.list_topics(list_internal=True))
         results = admin.describe_topics(asked, partial=True)
         documents = [_document(admin, topic) for topic in results.values()]
@@ -280,7 +281,7 @@ def _document(admin: KafkaAdminClient, topic: TopicDescription) -> dict[str, Any
 
 
 def alter_command(
-    bootstrap: str, name: str, partitions: int | None, config: list[str], delete_config: list[str]
+    cluster: Cluster, name: str, partitions: int | None, config: list[str], delete_config: list[str]
 ) -> None:
     """Changes a topic."""
     from barnabas.clients.admin import ConfigResource
@@ -288,7 +289,7 @@ def alter_command(
     changes: dict[str, str | None] = {**key_values(config), **dict.fromkeys(delete_config)}
     if partitions is None and not changes:
         raise UsageError("name what to change: --partitions, --config or --delete-config")
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         if changes:
             admin.incremental_alter_configs({ConfigResource.topic(name): changes})
             for key, value in changes.items():
@@ -298,13 +299,13 @@ def alter_command(
             tell(f"{name}: {partitions} partitions")
 
 
-def delete_command(bootstrap: str, names: list[str], if_exists: bool, assume_yes: bool) -> None:
+def delete_command(cluster: Cluster, names: list[str], if_exists: bool, assume_yes: bool) -> None:
     """Deletes topics."""
     from barnabas.clients.admin import Results
     from barnabas.common.errors import UnknownTopicOrPartitionError
 
     confirm(f"Delete {', '.join(names)} with all records?", assume_yes)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         results = admin.delete_topics(names, partial=True)
     missing = [
         name for name, error in results.errors.items() if if_exists and isinstance(error, UnknownTopicOrPartitionError)
@@ -315,7 +316,7 @@ def delete_command(bootstrap: str, names: list[str], if_exists: bool, assume_yes
     tell_outcome(Results(results, failed), lambda name, _: f"{name}: deleted")
 
 
-def delete_records_command(bootstrap: str, name: str, partition: int, before: str, assume_yes: bool) -> None:
+def delete_records_command(cluster: Cluster, name: str, partition: int, before: str, assume_yes: bool) -> None:
     """Deletes old records."""
     from barnabas.clients.admin import TopicPartition
 
@@ -323,7 +324,7 @@ def delete_records_command(bootstrap: str, name: str, partition: int, before: st
         raise UsageError(f"--before must be an offset or end: {before!r}")
     confirm(f"Delete the records of {name}-{partition} before {before}?", assume_yes)
     key = TopicPartition(name, partition)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         results = admin.delete_records({key: -1 if before == "end" else int(before)}, patient=False, partial=True)
     if results.errors:
         raise CommandError(f"{key}: {explain(results.errors[key])}")

@@ -17,6 +17,7 @@ from barnabas.cli.times import parse_duration_ms
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
+    from barnabas.cli.cluster import Cluster
     from barnabas.clients.admin import KafkaAdminClient, ProducerState, TopicPartition
 
 DESCRIPTION: Final = "Shows transactions, finds hanging ones and aborts them."
@@ -89,13 +90,13 @@ def add_transactions(commands: Commands) -> None:
 
 
 def list_command(
-    bootstrap: str, states: list[str], min_duration: str | None, pattern: str | None, as_json: bool
+    cluster: Cluster, states: list[str], min_duration: str | None, pattern: str | None, as_json: bool
 ) -> None:
     """Prints transactional IDs."""
     from barnabas.cli.output import print_json, print_rich, table
 
     duration_ms = None if min_duration is None else parse_duration_ms(min_duration)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         found = admin.list_transactions(states=states, min_duration_ms=duration_ms, transactional_id_pattern=pattern)
     if as_json:
         print_json(
@@ -111,12 +112,12 @@ def list_command(
         print_rich(table(("transactional id", "producer", "state"), rows, right=("producer",)))
 
 
-def describe_command(bootstrap: str, transactional_ids: list[str], as_json: bool) -> None:
+def describe_command(cluster: Cluster, transactional_ids: list[str], as_json: bool) -> None:
     """Prints the coordinator's state of transactions."""
     from barnabas.cli.output import number, print_json, print_rich, table, time_text
     from barnabas.clients.admin import Results
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         results = admin.describe_transactions(transactional_ids, partial=True)
     if as_json:
         print_json(
@@ -155,7 +156,7 @@ def describe_command(bootstrap: str, transactional_ids: list[str], as_json: bool
     tell_outcome(Results({}, results.errors), lambda *_: "")
 
 
-def find_command(bootstrap: str, topic: str | None, partition: int | None, max_age: str, as_json: bool) -> None:
+def find_command(cluster: Cluster, topic: str | None, partition: int | None, max_age: str, as_json: bool) -> None:
     """Prints hanging transactions."""
     from barnabas.cli.output import number, print_json, print_rich, table, time_text
     from barnabas.common.clock import SYSTEM_CLOCK
@@ -163,7 +164,7 @@ def find_command(bootstrap: str, topic: str | None, partition: int | None, max_a
     if partition is not None and topic is None:
         raise UsageError("--partition requires --topic")
     oldest_ms = SYSTEM_CLOCK.milliseconds() - parse_duration_ms(max_age)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         found = _hanging(admin, _partitions(admin, topic, partition), oldest_ms)
     if as_json:
         print_json(
@@ -239,7 +240,7 @@ def _hanging(
 
 
 def abort_command(
-    bootstrap: str,
+    cluster: Cluster,
     topic: str,
     partition: int,
     start_offset: int | None,
@@ -252,7 +253,7 @@ def abort_command(
     if (start_offset is None) == (producer_id is None):
         raise UsageError("name the transaction: --start-offset or --producer-id")
     where = TopicPartition(topic, partition)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         producers = admin.describe_producers([where], patient=False)[where]
         found = next(
             (
@@ -273,9 +274,9 @@ def abort_command(
     tell(f"{where}: aborted the transaction of producer {found.producer_id}")
 
 
-def fence_command(bootstrap: str, transactional_ids: list[str], assume_yes: bool) -> None:
+def fence_command(cluster: Cluster, transactional_ids: list[str], assume_yes: bool) -> None:
     """Fences producers."""
     confirm(f"Fence the producers of {', '.join(transactional_ids)}?", assume_yes)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         results = admin.fence_producers(transactional_ids, partial=True)
     tell_outcome(results, lambda name, new: f"{name}: fenced; the new epoch is {new.producer_epoch}")

@@ -446,9 +446,7 @@ def test_what_cannot_be_read(shell: Shell, name: str) -> None:
     assert shell.fails("consume", name, "-p", "7") == f"{name} has no partition 7; it has 1"
     assert "--group cannot be used with" in shell.fails("consume", name, "-g", "x", "-o", "1", code=2)
     assert "unknown token %q" in shell.fails("consume", name, "-f", "%q", code=2)
-    assert "--consumer-property" in shell.fails(
-        "consume", name, "--consumer-property", "auto.offset.reset=never", code=2
-    )
+    assert "auto.offset.reset" in shell.fails("consume", name, "--consumer-property", "auto.offset.reset=never", code=2)
 
 
 def test_reading_is_measured(shell: Shell, name: str) -> None:

@@ -55,8 +55,8 @@ class PipelineConfig:
     """How long files stay that no current version of a table uses, for readers of older versions."""
     max_offsets_per_trigger: int = 1_000_000
     source_format: str = SOURCE_FORMAT
-    source_options: Mapping[str, str] = field(default_factory=dict)
-    """Further options of the source, such as ``kafka.security.protocol``."""
+    source_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further options of the source, such as ``kafka.security.protocol``. Credentials are among them."""
     tables: TableOptions = field(default_factory=TableOptions)
 
     def checkpoint_of(self, pipeline: str) -> str:
