@@ -28,7 +28,7 @@ class Selectable(Protocol):
         channel_id: str,
         address: tuple[str, int],
         *,
-        host: str = ...,
+        host: str,
         family: int,
         send_buffer: int,
         receive_buffer: int,
