@@ -12,6 +12,7 @@ from barnabas.controller.cluster_control_manager import DEFAULT_SESSION_TIMEOUT_
 from barnabas.controller.config_schema import ELECTION_SCHEMA, KafkaConfigSchema
 from barnabas.controller.config_validator import ConfigurationValidator, ControllerConfigurationValidator
 from barnabas.controller.configuration_control_manager import AlterConfigPolicy
+from barnabas.controller.delegation_token_control_manager import DelegationTokenConfig
 from barnabas.controller.quorum_features import default_supported_features
 from barnabas.controller.replica_placer import ReplicaPlacer, StripedReplicaPlacer
 from barnabas.controller.result import MAX_RECORDS_PER_USER_OP
@@ -48,6 +49,7 @@ class ControllerConfig:
     """``metadata.log.max.record.bytes.between.snapshots``"""
     max_snapshot_interval_ms: int = 3_600_000
     """``metadata.log.max.snapshot.interval.ms``; 0 for never."""
+    delegation_tokens: DelegationTokenConfig = field(default_factory=DelegationTokenConfig)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ pointed at it (``--bootstrap-controller``), arrive directly.
                                                              Envelope: dispatches the inner request
 
 An API that is not implemented is not in the table, and an API that is not in the table is not advertised. Missing so
-far: replication of the metadata log between controllers (Fetch, Vote and the like), and delegation tokens.
+far: replication of the metadata log between controllers (Fetch, Vote and the like).
 """
 
 from __future__ import annotations
@@ -176,6 +176,11 @@ def _families(
 
         return CredentialsHandler(backend)
 
+    def delegation_tokens() -> object:
+        from barnabas.controller.handlers.delegation_tokens import DelegationTokensHandler
+
+        return DelegationTokensHandler(backend)
+
     def quorum() -> object:
         from barnabas.controller.handlers.quorum import QuorumHandler
 
@@ -210,6 +215,10 @@ def _families(
         FamilyOnDemand([ApiKey.DESCRIBE_CLUSTER, ApiKey.UPDATE_FEATURES], cluster),
         FamilyOnDemand([ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS], acls),
         FamilyOnDemand([ApiKey.ALTER_USER_SCRAM_CREDENTIALS], credentials),
+        FamilyOnDemand(
+            [ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN],
+            delegation_tokens,
+        ),
     ]
     if plugins.describe_quorum is not None:
         families.append(FamilyOnDemand([ApiKey.DESCRIBE_QUORUM], quorum))

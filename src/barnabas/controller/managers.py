@@ -87,7 +87,7 @@ class ControllerManagers:
         self.producer_ids = ProducerIdControlManager(registry, self.cluster)
         self.acls = AclControlManager(registry, plugins.new_uuid)
         self.scram = ScramControlManager(registry, self.features)
-        self.delegation_tokens = DelegationTokenControlManager(registry)
+        self.delegation_tokens = DelegationTokenControlManager(registry, self.features, config.delegation_tokens, clock)
         self.replay = self._record_replay()
 
     def _record_replay(self) -> RecordReplay:

@@ -89,6 +89,7 @@ class PeriodicTaskControlManager:
 
 def controller_tasks(config: ControllerConfig, managers: ControllerManagers) -> list[PeriodicTask]:
     """Returns the tasks of a controller. A period of 0 switches a task off."""
+    tokens = config.delegation_tokens
     tasks = (
         (
             "maybe_fence_stale_broker",
@@ -98,6 +99,11 @@ def controller_tasks(config: ControllerConfig, managers: ControllerManagers) -> 
         ("elect_preferred", managers.elections.balance_partition_leaders, config.leader_imbalance_check_interval_ms),
         ("elect_unclean", managers.elections.elect_unclean_leaders, config.unclean_leader_election_check_interval_ms),
         ("write_no_op_record", _no_op_record, config.max_idle_interval_ms),
+        (
+            "expire_delegation_tokens",
+            managers.delegation_tokens.remove_expired,
+            tokens.expiry_check_interval_ms if tokens.secret_key is not None else 0,
+        ),
     )
     return [
         PeriodicTask(name, operation, int(period_ms * 1_000_000))

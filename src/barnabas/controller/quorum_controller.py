@@ -46,13 +46,16 @@ if TYPE_CHECKING:
         alter_user_scram_credentials,
         assign_replicas_to_dirs,
         create_acls,
+        create_delegation_token,
         create_partitions,
         create_topics,
         delete_acls,
         delete_topics,
         elect_leaders,
+        expire_delegation_token,
         incremental_alter_configs,
         list_partition_reassignments,
+        renew_delegation_token,
         unregister_broker,
         update_features,
     )
@@ -455,6 +458,27 @@ class QuorumController:
     ) -> Future[alter_user_scram_credentials.AlterUserScramCredentialsResponse]:
         return self._executor.write(
             "alter_user_scram_credentials", context, lambda: self.managers.scram.alter_credentials(request)
+        )
+
+    def create_delegation_token(
+        self, context: ControllerRequestContext, request: create_delegation_token.CreateDelegationTokenRequest
+    ) -> Future[create_delegation_token.CreateDelegationTokenResponse]:
+        return self._executor.write(
+            "create_delegation_token", context, lambda: self.managers.delegation_tokens.create(context, request)
+        )
+
+    def renew_delegation_token(
+        self, context: ControllerRequestContext, request: renew_delegation_token.RenewDelegationTokenRequest
+    ) -> Future[renew_delegation_token.RenewDelegationTokenResponse]:
+        return self._executor.write(
+            "renew_delegation_token", context, lambda: self.managers.delegation_tokens.renew(context, request)
+        )
+
+    def expire_delegation_token(
+        self, context: ControllerRequestContext, request: expire_delegation_token.ExpireDelegationTokenRequest
+    ) -> Future[expire_delegation_token.ExpireDelegationTokenResponse]:
+        return self._executor.write(
+            "expire_delegation_token", context, lambda: self.managers.delegation_tokens.expire(context, request)
         )
 
 

@@ -41,17 +41,31 @@ class DelegationTokensImage:
                 options.handle_loss("delegation tokens")
             return
         for _, token in sorted(self.tokens.items()):
-            writer.write(
-                DelegationTokenRecord(
-                    owner=token.owner,
-                    requester=token.requester,
-                    renewers=list(token.renewers),
-                    issue_timestamp=token.issue_timestamp,
-                    max_timestamp=token.max_timestamp,
-                    expiration_timestamp=token.expiration_timestamp,
-                    token_id=token.token_id,
-                )
-            )
+            writer.write(token_record(token))
+
+
+def token_record(token: DelegationToken) -> DelegationTokenRecord:
+    return DelegationTokenRecord(
+        owner=token.owner,
+        requester=token.requester,
+        renewers=list(token.renewers),
+        issue_timestamp=token.issue_timestamp,
+        max_timestamp=token.max_timestamp,
+        expiration_timestamp=token.expiration_timestamp,
+        token_id=token.token_id,
+    )
+
+
+def token_of(record: DelegationTokenRecord) -> DelegationToken:
+    return DelegationToken(
+        record.token_id,
+        record.owner,
+        record.requester,
+        tuple(record.renewers),
+        record.issue_timestamp,
+        record.max_timestamp,
+        record.expiration_timestamp,
+    )
 
 
 class DelegationTokensDelta:
@@ -73,16 +87,7 @@ class DelegationTokensDelta:
         return self._tokens.changes
 
     def put(self, record: DelegationTokenRecord) -> None:
-        token = DelegationToken(
-            record.token_id,
-            record.owner,
-            record.requester,
-            tuple(record.renewers),
-            record.issue_timestamp,
-            record.max_timestamp,
-            record.expiration_timestamp,
-        )
-        self._tokens.put(record.token_id, token)
+        self._tokens.put(record.token_id, token_of(record))
 
     def remove(self, record: RemoveDelegationTokenRecord) -> None:
         self._tokens.remove(record.token_id)

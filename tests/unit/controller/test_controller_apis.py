@@ -112,9 +112,6 @@ def test_only_what_has_a_handler_is_advertised() -> None:
         "UpdateRaftVoter",
         "UnregisterController",
         "DescribeUserScramCredentials",
-        "CreateDelegationToken",
-        "RenewDelegationToken",
-        "ExpireDelegationToken",
         "DescribeDelegationToken",
     }
     assert bench.apis.inline_apis < served
@@ -775,8 +772,8 @@ def test_a_controller_that_has_lost_the_log_says_so_on_the_envelope() -> None:
 @pytest.mark.mechanism("R12")
 def test_what_is_not_served_here_cannot_be_forwarded() -> None:
     bench = ApisBench()
-    body = ApiKey.CREATE_DELEGATION_TOKEN.request()
-    envelope = bench.forward(body, 3)
+    assert ApiKey.DESCRIBE_QUORUM not in bench.apis.apis
+    envelope = bench.forward(describe_quorum.DescribeQuorumRequest(topics=[METADATA_LOG]), 2)
     assert (envelope.error_code, envelope.response_data) == (Errors.UNSUPPORTED_VERSION, None)
 
 

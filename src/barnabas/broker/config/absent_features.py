@@ -29,7 +29,6 @@ class AbsentFeature(NamedTuple):
 ABSENT_FEATURES: Final = (
     AbsentFeature("TLS", ("ssl.", "security.providers")),
     AbsentFeature("SASL", ("sasl.", "connections.max.reauth.ms", "principal.builder.class")),
-    AbsentFeature("delegation tokens", ("delegation.token.",)),
     AbsentFeature(
         "remote storage",
         ("remote.log.", "remote.fetch.", "remote.list.offsets.", "follower.fetch.last.tiered.offset.enable"),

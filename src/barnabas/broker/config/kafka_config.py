@@ -30,6 +30,7 @@ from barnabas.common.errors import InvalidConfigurationError
 from barnabas.common.numerals import parse_integer
 from barnabas.controller.bootstrap import BootstrapMetadata
 from barnabas.controller.config import ControllerConfig
+from barnabas.controller.delegation_token_control_manager import DelegationTokenConfig
 from barnabas.log.cleaner.cleaner_config import CleanerConfig
 from barnabas.log.config.server_log_config import broker_topic_defaults, log_directories
 from barnabas.log.manager.log_manager_config import LogManagerConfig
@@ -408,7 +409,19 @@ class KafkaConfig:
             max_idle_interval_ms=values.get_int("metadata.max.idle.interval.ms"),
             max_bytes_between_snapshots=values.get_int("metadata.log.max.record.bytes.between.snapshots"),
             max_snapshot_interval_ms=values.get_int("metadata.log.max.snapshot.interval.ms"),
+            delegation_tokens=DelegationTokenConfig(
+                self.delegation_token_secret_key,
+                max_lifetime_ms=values.get_int("delegation.token.max.lifetime.ms"),
+                expiry_time_ms=values.get_int("delegation.token.expiry.time.ms"),
+                expiry_check_interval_ms=values.get_int("delegation.token.expiry.check.interval.ms"),
+            ),
         )
+
+    @property
+    def delegation_token_secret_key(self) -> Password | None:
+        """The key of delegation tokens; None, also for an empty one, if the node has no tokens."""
+        key: Password | None = self.value("delegation.token.secret.key")
+        return key if key is not None and key.value else None
 
     def raft(self) -> RaftConfig:
         return RaftConfig.from_values(self.values)

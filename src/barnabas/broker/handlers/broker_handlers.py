@@ -28,6 +28,7 @@ from barnabas.replica.fetch.fetch_session_manager import FetchManager
 from barnabas.replica.follower.replica_quota import ReplicaQuota
 from barnabas.replica.replica_manager import ReplicaManager
 from barnabas.security.auth_helper import AuthHelper
+from barnabas.security.tokens import DelegationTokenCache
 from barnabas.server.api_versions_handler import ApiVersionsHandler
 from barnabas.server.dispatch import FamilyOnDemand, Handler, handlers_of
 from barnabas.server.request_handler_helper import RequestHandlerHelper
@@ -86,6 +87,7 @@ class BrokerParts:
     dynamic_config: DynamicBrokerConfig
     leader_quota: ReplicaQuota
     client_metrics: ClientMetricsManager
+    tokens: DelegationTokenCache
     clock: Clock
 
 
@@ -308,3 +310,17 @@ def _acls(parts: BrokerParts) -> object:
     from barnabas.broker.handlers.acls import AclsHandler
 
     return AclsHandler(parts.helper, parts.auth)
+
+
+@_family(
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+)
+def _delegation_tokens(parts: BrokerParts) -> object:
+    from barnabas.broker.handlers.delegation_tokens import DelegationTokensHandler
+
+    return DelegationTokensHandler(
+        parts.helper, parts.auth, ForwardedHandler(parts.helper, parts.forwarding), parts.tokens
+    )

@@ -13,8 +13,8 @@ Throttling happens once, here: the controller returns the throttle time for the 
 mutes the client for that time, or longer if the client's request quota requires it.
 
 AlterConfigs and IncrementalAlterConfigs are also forwarded, but not unchanged: the parts that concern this broker are
-checked or applied here. The delegation token APIs would belong to this list, but the controller does not serve them, so
-a broker does not either.
+checked or applied here. Requests for delegation tokens are forwarded after a check of the client's connection (see
+:mod:`barnabas.broker.handlers.delegation_tokens`).
 """
 
 from __future__ import annotations

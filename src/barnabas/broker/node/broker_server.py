@@ -83,6 +83,7 @@ from barnabas.replica.follower.replica_fetchers import NoReplicaFetchers
 from barnabas.replica.replica_manager import ReplicaManager, ReplicaPlugins
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.authorizer import Authorizer, AuthorizerServerInfo
+from barnabas.security.tokens import DelegationTokenCache
 from barnabas.server.dispatch import ApiDispatcher
 
 logger = logging.getLogger(__name__)
@@ -121,6 +122,10 @@ class BrokerServer:
             on_recovery=on_recovery,
         )
         self.dynamic_config = DynamicBrokerConfig(config)
+        self.tokens = DelegationTokenCache(
+            config.delegation_token_secret_key, lambda: self.cache.image.delegation_tokens.tokens, clock
+        )
+        """The delegation tokens, for SASL listeners and DescribeDelegationToken."""
         self.quotas: QuotaManagers | None = None
         self.telemetry: NodeTelemetry | None = None
         self.lifecycle: BrokerLifecycleManager | None = None
@@ -266,6 +271,7 @@ class BrokerServer:
             dynamic_config=self.dynamic_config,
             leader_quota=quotas.leader,
             client_metrics=telemetry.client_metrics,
+            tokens=self.tokens,
             clock=clock,
         )
         handlers, families, versions = make_handlers(parts)

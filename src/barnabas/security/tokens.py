@@ -1,0 +1,214 @@
+"""Delegation tokens: their HMAC, who may request and describe them, and their SCRAM credentials (A08, KIP-48).
+
+A principal that is authenticated in another way creates a token and gives it to its workers. A worker authenticates
+with SCRAM and the extension ``tokenauth=true``, and acts as the owner of the token::
+
+    user name   the token ID, a random UUID that is not secret
+    password    Base64(HMAC), where HMAC = HmacSHA512(delegation.token.secret.key, token ID)
+
+Every node computes the HMAC from the ID, so the metadata log contains no secret. All nodes need the same secret key. A
+new key gives all existing tokens another HMAC: their holders cannot authenticate, renew or expire them any more. To
+rotate the key, therefore, expire the tokens, restart the nodes with the new key, and create new tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+
+from barnabas.common.clock import Clock
+from barnabas.common.config_def import Password
+from barnabas.network.server.endpoint import SecurityProtocol
+from barnabas.security.acl import AclOperation, ResourceType
+from barnabas.security.auth_helper import AuthHelper
+from barnabas.security.principal import ANONYMOUS, KafkaPrincipal
+from barnabas.security.request_context import AuthorizableRequestContext
+
+NO_TIMESTAMP: Final = -1
+"""A timestamp in the response to a refused request."""
+
+ITERATIONS: Final = 4096
+"""The PBKDF2 iterations for a token, Kafka's minimum: a random 64-byte password does not need more."""
+_SALT_BYTES: Final = 32
+_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_CACHED_CREDENTIALS: Final = 4096
+
+
+class DelegationToken(Protocol):
+    """A token as the metadata describe it; principals have the form ``type:name``."""
+
+    @property
+    def token_id(self) -> str: ...
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def requester(self) -> str: ...
+
+    @property
+    def renewers(self) -> Sequence[str]: ...
+
+    @property
+    def issue_timestamp(self) -> int: ...
+
+    @property
+    def max_timestamp(self) -> int: ...
+
+    @property
+    def expiration_timestamp(self) -> int: ...
+
+
+class TokenScramCredential(NamedTuple):
+    """The server's data to verify a SCRAM client: see RFC 5802, section 3."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    def __repr__(self) -> str:
+        """Leaves out the keys."""
+        return f"TokenScramCredential(iterations={self.iterations})"
+
+
+def token_hmac(secret_key: Password, token_id: str) -> bytes:
+    """Returns the 64 bytes that authenticate the holder of a token, and that renew and expire it."""
+    import hmac  # most nodes have no tokens
+
+    return hmac.digest(secret_key.value.encode(), token_id.encode(), "sha512")
+
+
+def is_expired(token: DelegationToken, now_ms: int) -> bool:
+    return token.max_timestamp < now_ms or token.expiration_timestamp < now_ms
+
+
+def is_owner_or_renewer(token: DelegationToken, principal: str) -> bool:
+    """Returns whether the principal may renew and expire the token. The requester may not, unless it is the owner."""
+    return principal == token.owner or principal in token.renewers
+
+
+def concerns(token: DelegationToken, principal: str) -> bool:
+    """Returns whether the principal is the owner, the requester or a renewer of the token."""
+    return principal == token.requester or is_owner_or_renewer(token, principal)
+
+
+def allows_token_requests(context: AuthorizableRequestContext, *, is_forwarded: bool = False) -> bool:
+    """Returns whether the connection is authenticated, and not by a token.
+
+    A forwarded request arrives on the connection of a broker, which has checked its own connection to the client.
+    """
+    if context.principal.token_authenticated:
+        return False
+    if is_forwarded:
+        return True
+    protocol = context.security_protocol
+    if protocol is SecurityProtocol.PLAINTEXT:
+        return False
+    # Without a certificate, a TLS client is anonymous.
+    return protocol is not SecurityProtocol.SSL or context.principal != ANONYMOUS
+
+
+def token_owner(context: AuthorizableRequestContext, kind: str | None, name: str | None) -> KafkaPrincipal:
+    """Returns the owner that a CreateDelegationToken request names; without a name, the requester."""
+    return KafkaPrincipal(kind or "", name) if name else context.principal
+
+
+def may_create_token(auth: AuthHelper, context: AuthorizableRequestContext, owner: KafkaPrincipal) -> bool:
+    """Returns whether the client may create a token for this owner: for itself always."""
+    return owner == context.principal or auth.authorize(
+        context, AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
+    )
+
+
+def describable_tokens(
+    auth: AuthHelper,
+    context: AuthorizableRequestContext,
+    tokens: Iterable[DelegationToken],
+    owners: Sequence[KafkaPrincipal] | None,
+) -> list[DelegationToken]:
+    """Returns the tokens of these owners (None: of all) that the client may describe.
+
+    Those are the tokens that it owns, requested or may renew, the tokens on which it has Describe, and the tokens of
+    users on which it has DescribeTokens. A renewer counts as an owner here, as in Kafka.
+    """
+    principal = str(context.principal)
+    wanted = None if owners is None else [str(owner) for owner in owners]
+
+    def is_visible(token: DelegationToken) -> bool:
+        if wanted is not None and not any(concerns(token, owner) for owner in wanted):
+            return False
+        return (
+            concerns(token, principal)
+            or auth.authorize(context, AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+            or auth.authorize(context, AclOperation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
+        )
+
+    return [token for token in tokens if is_visible(token)]
+
+
+class DelegationTokenCache:
+    """The tokens with which clients can authenticate now. Any thread may call its methods.
+
+    ``tokens`` returns the tokens by ID in the newest metadata. The credentials of a token are derived when it is first
+    used, and kept: deriving them takes milliseconds, and a cluster may have thousands of tokens.
+
+    A token that has expired has no credential, even before the controller removes it.
+    """
+
+    def __init__(
+        self, secret_key: Password | None, tokens: Callable[[], Mapping[str, DelegationToken]], clock: Clock
+    ) -> None:
+        self._secret_key = secret_key
+        self._tokens = tokens
+        self._clock = clock
+        self._derive = lru_cache(_CACHED_CREDENTIALS)(self._derive_credential)
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether the node has a secret key."""
+        return self._secret_key is not None
+
+    def tokens(self) -> Iterable[DelegationToken]:
+        """Returns all tokens of the cluster, expired ones too."""
+        return self._tokens().values()
+
+    def hmac(self, token: DelegationToken) -> bytes:
+        """Returns the secret of a token, for its DescribeDelegationToken response."""
+        assert self._secret_key is not None, "tokens are disabled"
+        return token_hmac(self._secret_key, token.token_id)
+
+    def credential(self, mechanism: str, token_id: str) -> TokenScramCredential | None:
+        """Returns the data to verify the holder of a token; None if there is no such token, or it has expired."""
+        if self._live(token_id) is None or mechanism not in _HASHES:
+            return None
+        return self._derive(mechanism, token_id)
+
+    def owner(self, token_id: str) -> KafkaPrincipal | None:
+        """Returns the principal of clients that authenticate with the token."""
+        token = self._live(token_id)
+        return None if token is None else KafkaPrincipal.parse(token.owner)
+
+    def expiry_timestamp(self, token_id: str) -> int | None:
+        """Returns the end of a session with this token, in milliseconds since 1970."""
+        token = self._live(token_id)
+        return None if token is None else min(token.expiration_timestamp, token.max_timestamp)
+
+    def _live(self, token_id: str) -> DelegationToken | None:
+        token = None if self._secret_key is None else self._tokens().get(token_id)
+        return None if token is None or is_expired(token, self._clock.milliseconds()) else token
+
+    def _derive_credential(self, mechanism: str, token_id: str) -> TokenScramCredential:
+        import base64
+        import hashlib
+        import hmac
+        import secrets
+
+        assert self._secret_key is not None
+        algorithm = _HASHES[mechanism]
+        password = base64.b64encode(token_hmac(self._secret_key, token_id))
+        salt = secrets.token_bytes(_SALT_BYTES)
+        salted = hashlib.pbkdf2_hmac(algorithm, password, salt, ITERATIONS)
+        stored_key = hashlib.new(algorithm, hmac.digest(salted, b"Client Key", algorithm)).digest()
+        return TokenScramCredential(salt, stored_key, hmac.digest(salted, b"Server Key", algorithm), ITERATIONS)
