@@ -44,6 +44,7 @@ from barnabas.clients.admin.scram import (
     ScramCredentialUpsertion,
     ScramMechanism,
 )
+from barnabas.clients.admin.tokens import DelegationToken
 from barnabas.clients.admin.topics import (
     CreatedTopic,
     NewPartitions,
@@ -79,6 +80,7 @@ __all__ = [
     "ConfigSynonym",
     "ConfigType",
     "CreatedTopic",
+    "DelegationToken",
     "ElectionType",
     "FeatureMetadata",
     "FeatureUpdate",

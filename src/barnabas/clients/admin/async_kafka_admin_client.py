@@ -18,6 +18,7 @@ from barnabas.clients.admin import (
     partitions,
     quotas,
     scram,
+    tokens,
     topics,
     transactions,
 )
@@ -136,6 +137,12 @@ class AsyncKafkaAdminClient:
     # scram
     describe_user_scram_credentials = awaited(scram.describe_user_scram_credentials)
     alter_user_scram_credentials = awaited(scram.alter_user_scram_credentials)
+
+    # delegation tokens
+    create_delegation_token = awaited(tokens.create_delegation_token)
+    renew_delegation_token = awaited(tokens.renew_delegation_token)
+    expire_delegation_token = awaited(tokens.expire_delegation_token)
+    describe_delegation_tokens = awaited(tokens.describe_delegation_tokens)
 
     # transactions
     list_transactions = awaited(transactions.list_transactions)

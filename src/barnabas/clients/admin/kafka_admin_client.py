@@ -19,6 +19,7 @@ from barnabas.clients.admin import (
     partitions,
     quotas,
     scram,
+    tokens,
     topics,
     transactions,
 )
@@ -192,6 +193,12 @@ class KafkaAdminClient:
     # scram
     describe_user_scram_credentials = blocking(scram.describe_user_scram_credentials)
     alter_user_scram_credentials = blocking(scram.alter_user_scram_credentials)
+
+    # delegation tokens
+    create_delegation_token = blocking(tokens.create_delegation_token)
+    renew_delegation_token = blocking(tokens.renew_delegation_token)
+    expire_delegation_token = blocking(tokens.expire_delegation_token)
+    describe_delegation_tokens = blocking(tokens.describe_delegation_tokens)
 
     # transactions
     list_transactions = blocking(transactions.list_transactions)
