@@ -11,6 +11,9 @@
     barnabas perf                     measures the throughput of a cluster
     barnabas consume                  prints the records of a topic
     barnabas quotas                   shows, sets and explains quotas
+    barnabas acls                     shows, adds and removes ACLs
+    barnabas users                    shows, creates and deletes SCRAM users
+    barnabas tokens                   creates, shows and expires delegation tokens
     barnabas telemetry                subscribes to metrics of clients
     barnabas pipeline                 builds tables of all that with Spark
     barnabas report                   renders these tables as a page with charts
@@ -52,6 +55,9 @@ COMMANDS: Final = {
     "consume": "barnabas.cli.consume:add_consume",
     "perf": "barnabas.cli.perf:add_perf",
     "quotas": "barnabas.cli.quotas:add_quotas",
+    "acls": "barnabas.cli.acls:add_acls",
+    "users": "barnabas.cli.users:add_users",
+    "tokens": "barnabas.cli.tokens:add_tokens",
     "telemetry": "barnabas.cli.telemetry:add_telemetry",
     "pipeline": "barnabas.cli.pipeline:add_pipeline",
     "report": "barnabas.cli.report:add_report",

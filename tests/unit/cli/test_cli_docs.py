@@ -39,7 +39,13 @@ _VOLATILE: Final = (
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(overrides={"offsets.topic.num.partitions": "1"}) as started:
+    with EmbeddedBroker(
+        overrides={
+            "offsets.topic.num.partitions": "1",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+    ) as started:
         yield started
 
 

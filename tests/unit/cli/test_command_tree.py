@@ -135,7 +135,7 @@ def test_bash_completes_commands_and_options(tmp_path: Path, nodes: list[Command
     script = tmp_path / "completion.bash"
     script.write_text(bash(nodes))
     assert set(COMMANDS) <= completions(script, "barnabas", "")
-    assert completions(script, "barnabas", "to") == {"topics"}
+    assert completions(script, "barnabas", "top") == {"topics"}
     assert {"list", "create", "describe"} <= completions(script, "barnabas", "topics", "")
     assert completions(script, "barnabas", "groups", "reset-offsets", "billing", "--to-l") == {"--to-latest"}
     assert completions(script, "barnabas", "groups", "list", "--type", "") == {
