@@ -74,7 +74,7 @@ class LocalLog:
         self.is_closed = False
         self._clock = context.clock
         self._files = SegmentFiles(partition, context, self.guard)
-        self._active_is_ready = False
+        self.active_is_ready = False
         """Whether the indexes of the active segment have room. After loading they have none, because most of the logs
         that a broker opens will not be written to soon."""
 
@@ -97,14 +97,10 @@ class LocalLog:
 
     # Writing
 
-    def active_segment_for_append(self) -> LogSegment:
-        """Returns the active segment, with room in its indexes."""
-        segment = self.segments.last
-        if segment is None or not self._active_is_ready:
-            segment = self.segments.active
-            segment.resize_indexes(self.config.segment_index_bytes)
-            self._active_is_ready = True
-        return segment
+    def make_active_segment_ready(self) -> None:
+        """Makes room in the indexes of the active segment, before the first append after loading."""
+        self.segments.active.resize_indexes(self.config.segment_index_bytes)
+        self.active_is_ready = True
 
     def append(
         self,
@@ -114,7 +110,7 @@ class LocalLog:
         offset_of_max_timestamp: int,
         buffers: Buffer | Sequence[Buffer],
     ) -> None:
-        """Appends batches to the active segment, which `active_segment_for_append` or `roll` returned."""
+        """Appends batches to the active segment, which must be ready."""
         try:
             segment.append(last_offset, max_timestamp, offset_of_max_timestamp, buffers)
         except KafkaStorageError:
@@ -162,7 +158,7 @@ class LocalLog:
         return segment
 
     def _new_segment(self, base_offset: int) -> LogSegment:
-        self._active_is_ready = True
+        self.active_is_ready = True
         return self._files.new_segment(self.directory, base_offset, self.config)
 
     def _remove_leftovers(self, base_offset: int) -> None:
@@ -300,7 +296,7 @@ class LocalLog:
         self.remove_and_delete_segments(doomed, reason=f"the log is truncated to {offset}", newest_first=True)
         active = self.segments.active
         active.truncate_to(offset)
-        self._active_is_ready = True
+        self.active_is_ready = True
         self.update_log_end_offset(offset)
         return doomed
 

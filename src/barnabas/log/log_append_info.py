@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from barnabas.common.dataclass import dataclass
 from barnabas.records.batch import NO_TIMESTAMP
 
 UNKNOWN_OFFSET: Final = -1
@@ -28,8 +27,7 @@ class RecordError(NamedTuple):
     message: str
 
 
-@dataclass(slots=True)
-class LogAppendInfo:
+class LogAppendInfo(NamedTuple):
     """The offsets and timestamps of the appended batches, or of the original of a duplicate.
 
     `valid_bytes` is 0 if there was nothing to append.

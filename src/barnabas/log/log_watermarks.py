@@ -56,7 +56,7 @@ class LogWatermarks:
     checkpoint has none; `snapshot` looks it up when a reader first needs it.
     """
 
-    __slots__ = ("_first_unstable_offset", "_local_log", "_lock", "_producer_state", "failures", "listener", "offsets")
+    __slots__ = ("_local_log", "_lock", "_producer_state", "failures", "listener", "offsets")
 
     def __init__(
         self,
@@ -71,16 +71,19 @@ class LogWatermarks:
         self.failures = local_log.guard.channel
         """Tells whether any log directory, possibly this log's, is offline."""
         self.listener: HighWatermarkListener = no_listener
-        self._first_unstable_offset: LogOffsetMetadata | None = None
         start = LogOffsetMetadata(log_start_offset)
         self.offsets = LogOffsetSnapshot(log_start_offset, local_log.log_end_offset_metadata, start, start)
-        self.update_first_unstable_offset()
+        self._publish(log_start_offset, start)
 
     def _publish(self, log_start_offset: int, high_watermark: LogOffsetMetadata) -> None:
-        """Replaces the snapshot, with the log end offset of the files. The lock must be held."""
-        stable = self._first_unstable_offset
-        if stable is None or stable[0] >= high_watermark[0]:
-            stable = high_watermark
+        """Replaces the snapshot, with the log end offset of the files and the transactions. The lock must be held."""
+        stable = high_watermark
+        state = self._producer_state
+        if state.may_have_transactions:
+            state.on_high_watermark_updated(high_watermark[0])
+            unstable = self._first_unstable_offset(log_start_offset)
+            if unstable is not None and unstable[0] < high_watermark[0]:
+                stable = unstable
         end = self._local_log.log_end_offset_metadata
         self.offsets = _new_tuple(LogOffsetSnapshot, (log_start_offset, end, high_watermark, stable))
 
@@ -107,14 +110,22 @@ class LogWatermarks:
             self._set_high_watermark(end, log_start_offset)
         else:
             self._publish(log_start_offset, high_watermark)
-            self.update_first_unstable_offset()
 
     # Log end offset
 
-    def log_end_moved(self) -> None:
-        """Publishes the log end offset after an append. The lock must be held."""
-        offsets = self.offsets
-        self._publish(offsets[0], offsets[2])
+    def appended(self, commits: bool) -> None:
+        """Publishes the log end offset after an append. The lock must be held.
+
+        If the append `commits` its records, because no other replica has to get them, the high watermark moves along.
+        """
+        log_start_offset, _, high_watermark, _ = self.offsets
+        if not commits:
+            self._publish(log_start_offset, high_watermark)
+            return
+        end = self._local_log.log_end_offset_metadata
+        self._publish(log_start_offset, end)
+        if self.listener is not no_listener:
+            self.listener(end[0])
 
     # High watermark
 
@@ -154,20 +165,7 @@ class LogWatermarks:
     def move_high_watermark_to_end(self) -> bool:
         """Moves the high watermark to the log end offset; returns whether it moved. For a leader without followers."""
         with self._lock:
-            end = self._local_log.log_end_offset_metadata
-            offsets = self.offsets
-            if offsets[2][0] < end[0]:
-                if (
-                    self.listener is no_listener
-                    and self._first_unstable_offset is None
-                    and not self._producer_state.may_have_transactions
-                ):
-                    # Fast path without a listener or a transaction: all three are the log end offset.
-                    self.offsets = _new_tuple(LogOffsetSnapshot, (offsets[0], end, end, end))
-                else:
-                    self._set_high_watermark(end, offsets[0])
-                return True
-            return self.maybe_increment_high_watermark(end) is not None
+            return self.maybe_increment_high_watermark(self._local_log.log_end_offset_metadata) is not None
 
     def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
         """Sets the leader's high watermark, limited to this log; returns the new one if it differs."""
@@ -182,49 +180,39 @@ class LogWatermarks:
         if self.offsets.high_watermark.message_offset >= end.message_offset:
             self._set_high_watermark(end, self.offsets.log_start_offset)
         else:
-            self.log_end_moved()
+            self._publish(self.offsets.log_start_offset, self.offsets.high_watermark)
 
     def _set_high_watermark(self, new: LogOffsetMetadata, log_start_offset: int) -> None:
+        """Publishes a high watermark and tells the listener. The lock must be held."""
         if new.message_offset < 0:
             raise ValueError(f"{self._local_log.partition}: the high watermark cannot be {new.message_offset}")
-        with self._lock:
-            old = self.offsets.high_watermark.message_offset
-            if new.message_offset < old:
-                logger.warning(
-                    "%s: the high watermark goes back from %d to %d",
-                    self._local_log.partition,
-                    old,
-                    new.message_offset,
-                )
-            self._publish(log_start_offset, new)
-            state = self._producer_state
-            if state.may_have_transactions:
-                state.on_high_watermark_updated(new.message_offset)
-            if self.listener is not no_listener:
-                self.listener(new.message_offset)
-            if state.may_have_transactions or self._first_unstable_offset is not None:
-                self.update_first_unstable_offset()
+        old = self.offsets.high_watermark.message_offset
+        if new.message_offset < old:
+            logger.warning(
+                "%s: the high watermark goes back from %d to %d", self._local_log.partition, old, new.message_offset
+            )
+        self._publish(log_start_offset, new)
+        if self.listener is not no_listener:
+            self.listener(new.message_offset)
 
     # Transactions
 
     @property
     def first_unstable_offset(self) -> int | None:
         """The first offset of the oldest open transaction; None without one."""
-        metadata = self._first_unstable_offset
+        metadata = self._first_unstable_offset(self.offsets.log_start_offset)
         return None if metadata is None else metadata.message_offset
 
-    def update_first_unstable_offset(self) -> None:
-        """Takes the first unstable offset from the producer state, and publishes it. The lock must be held.
+    def _first_unstable_offset(self, log_start_offset: int) -> LogOffsetMetadata | None:
+        """Returns the first unstable offset of the producer state, with its file position.
 
         If the first records of the transaction were deleted, the log start offset is used instead. It may be later than
         the first unstable offset, but no record before it can be read.
         """
-        start = self.offsets.log_start_offset
         unstable = self._producer_state.first_unstable_offset
-        if unstable is not None and (unstable.message_offset_only or unstable.message_offset < start):
-            unstable = self.with_place(max(unstable.message_offset, start))
-        self._first_unstable_offset = unstable
-        self.log_end_moved()
+        if unstable is not None and (unstable.message_offset_only or unstable.message_offset < log_start_offset):
+            unstable = self.with_place(max(unstable.message_offset, log_start_offset))
+        return unstable
 
     # All together
 
@@ -247,8 +235,6 @@ class LogWatermarks:
             try:
                 if self.offsets is offsets:
                     self.offsets = located
-                    if stable is not high_watermark:
-                        self._first_unstable_offset = stable
             finally:
                 self._lock.release()
         return located

@@ -29,7 +29,7 @@ from barnabas.log.dirs.partition_metadata_file import PartitionMetadataFile
 from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.leader_epoch_cache import UNDEFINED_EPOCH_OFFSET, EpochEndOffset
-from barnabas.log.log_append_info import LogAppendInfo
+from barnabas.log.log_append_info import LeaderHwChange, LogAppendInfo
 from barnabas.log.log_context import LogContext
 from barnabas.log.log_loader import LoadedLog, LogLoader
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
@@ -66,9 +66,14 @@ LAST_OFFSET_DELTA: Final = struct.Struct(">23xi")
 # Looked up once, because access to an enum member costs as much as a call.
 LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 CLIENT: Final = AppendOrigin.CLIENT
+INCREASED: Final = LeaderHwChange.INCREASED
+NO_CHANGE: Final = LeaderHwChange.NONE
 RAFT_LEADER: Final = AppendOrigin.RAFT_LEADER
 HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
 TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
+
+_new_tuple = tuple.__new__
+"""Creates a named tuple without calling its class, which takes several times as long."""
 
 
 class UnexpectedAppendOffsetError(OffsetOutOfRangeError):
@@ -323,8 +328,11 @@ class UnifiedLog:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification_guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+        commits: bool = False,
     ) -> LogAppendInfo:
         """Appends one batch at the end of the log under this leader epoch.
+
+        With `commits` the high watermark moves along, because there is no other replica that has to get the records.
 
         The header is patched in the buffer itself, unless that is read-only. Raises the validation error of an invalid
         batch, or `KafkaStorageError`. Records from the leader of the metadata quorum have their offsets already, and
@@ -352,18 +360,24 @@ class UnifiedLog:
                     # Read again with the lock held, so that append times grow with offsets.
                     log_append_time = now_ms = self._clock.milliseconds()
                     batch.set_max_timestamp(LOG_APPEND_TIME, now_ms)
-                last_offset = batch.base_offset + batch.last_offset_delta
-                info = LogAppendInfo(
-                    batch.base_offset,
-                    last_offset,
-                    leader_epoch,
-                    batch.max_timestamp,
-                    last_offset,
-                    log_append_time,
-                    self.watermarks.offsets.log_start_offset,
-                    len(batch.view),
+                first_offset = batch.base_offset
+                last_offset = first_offset + batch.last_offset_delta
+                info: LogAppendInfo = _new_tuple(
+                    LogAppendInfo,
+                    (
+                        first_offset,
+                        last_offset,
+                        leader_epoch,
+                        batch.max_timestamp,
+                        last_offset,
+                        log_append_time,
+                        self.watermarks.offsets[0],
+                        len(batch.view),
+                        False,
+                        INCREASED if commits else NO_CHANGE,
+                    ),
                 )
-                self._append(info, (batch,), batch.view, origin, now_ms, verification_guard, transaction_version)
+                info = self._append(info, (batch,), batch.view, origin, now_ms, verification_guard, transaction_version)
             took_ns = self._now_ns() - began_ns
             if took_ns > SLOW_WRITE_NS or self.pace.is_slow:
                 self.pace.wrote(took_ns)
@@ -406,8 +420,7 @@ class UnifiedLog:
                         info.first_offset,
                         info.last_offset,
                     )
-                self._append(info, batches, valid_records, origin, self._clock.milliseconds())
-            return info
+                return self._append(info, batches, valid_records, origin, self._clock.milliseconds())
         except (KafkaStorageError, OSError) as error:
             local_log.guard.reraise(f"appending to {self.topic_partition}", error)
 
@@ -420,18 +433,22 @@ class UnifiedLog:
         now_ms: int,
         verification_guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
-    ) -> None:
+    ) -> LogAppendInfo:
         """Runs the steps of an append from "deduplicate" on. The lock must be held."""
         local_log, state = self._local_log, self._producer_state
         config = local_log.config
         if origin is CLIENT and batches[0].producer_id >= 0:
             duplicate = state.find_duplicate_batch(batches[0])
             if duplicate is not None:
-                info.is_duplicate = True
-                info.first_offset, info.last_offset = duplicate.first_offset, duplicate.last_offset
+                info = info._replace(
+                    first_offset=duplicate.first_offset,
+                    last_offset=duplicate.last_offset,
+                    is_duplicate=True,
+                    leader_hw_change=LeaderHwChange.SAME,
+                )
                 if config.timestamp_type is LOG_APPEND_TIME:
-                    info.log_append_time = duplicate.timestamp
-                return
+                    info = info._replace(log_append_time=duplicate.timestamp)
+                return info
         size = len(records)
         if size > config.segment_bytes:
             raise RecordBatchTooLargeError(
@@ -448,9 +465,12 @@ class UnifiedLog:
                 latest_epoch = epoch
             if batch.producer_id >= 0:
                 has_producers = True
-        next_offset = info.last_offset + 1
-        segment = local_log.active_segment_for_append()
-        if segment.should_roll(size, info.max_timestamp, info.last_offset, config, now_ms):
+        last_offset, max_timestamp = info.last_offset, info.max_timestamp
+        if not local_log.active_is_ready:
+            local_log.make_active_segment_ready()
+        segment = local_log.segments.last
+        assert segment is not None
+        if segment.should_roll(size, max_timestamp, last_offset, config, now_ms):
             segment = self.roll(info.first_offset)
         analysis = None
         if has_producers:
@@ -462,13 +482,14 @@ class UnifiedLog:
                 guard=verification_guard,
                 transaction_version=transaction_version,
             )
-        local_log.append(segment, info.last_offset, info.max_timestamp, info.offset_of_max_timestamp, records)
-        self.watermarks.log_end_moved()
+        local_log.append(segment, last_offset, max_timestamp, info.offset_of_max_timestamp, records)
         if analysis is not None:
             self._update_producers(analysis, segment)
-        state.map_end_offset = next_offset
-        if next_offset - local_log.recovery_point >= config.flush_messages:
+        state.map_end_offset = last_offset + 1
+        if last_offset + 1 - local_log.recovery_point >= config.flush_messages:
             self.flush()
+        self.watermarks.appended(info.leader_hw_change is INCREASED)
+        return info
 
     def _update_producers(self, analysis: ProducerAnalysis, segment: LogSegment) -> None:
         """Updates producers and transactions for batches that were written.
@@ -483,8 +504,6 @@ class UnifiedLog:
             if transaction.is_aborted:
                 segment.append_aborted_txn(aborted_txn(transaction, state.last_stable_offset(transaction)))
             state.complete_txn(transaction)
-        if state.may_have_transactions:
-            self.watermarks.update_first_unstable_offset()
 
     # Leader epochs
 
@@ -667,11 +686,10 @@ class UnifiedLog:
                 )
             if offset <= self.log_start_offset:
                 return False
+            self._producer_state.on_log_start_offset_incremented(offset)
             self.watermarks.set_log_start_offset(offset)
             logger.info("%s: the log starts at offset %d now: %s", self.topic_partition, offset, reason.value)
             self.leader_epochs.truncate_from_start(offset)
-            self._producer_state.on_log_start_offset_incremented(offset)
-            self.watermarks.update_first_unstable_offset()
             return True
 
     def delete_old_segments(self) -> int:

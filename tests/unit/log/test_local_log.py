@@ -50,8 +50,9 @@ def log(box: LogBox) -> LocalLog:
 def append(log: LocalLog, count: int = 1) -> None:
     for _ in range(count):
         offset = log.log_end_offset
-        segment = log.active_segment_for_append()
-        log.append(segment, offset, NOW, offset, client_batch([b"0"], base_offset=offset))
+        if not log.active_is_ready:
+            log.make_active_segment_ready()
+        log.append(log.segments.active, offset, NOW, offset, client_batch([b"0"], base_offset=offset))
 
 
 def read(log: LocalLog, offset: int, limit: LogOffsetMetadata | None = None, size: int = 1 << 20) -> bytes:

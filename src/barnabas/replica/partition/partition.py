@@ -395,10 +395,14 @@ class Partition:
                 raise self._not_leader()
             if required_acks == ACKS_ALL and isr.followers:
                 self._check_enough_in_sync(log)
-            info = log.append_as_leader(records, role.leader_epoch, origin, verification_guard, transaction_version)
+            commits = not isr.followers
+            info = log.append_as_leader(
+                records, role.leader_epoch, origin, verification_guard, transaction_version, commits
+            )
+            if commits:
+                return info
             moved = isr.maybe_increment_high_watermark(log)
-            info.leader_hw_change = INCREASED if moved else SAME
-            return info
+            return info._replace(leader_hw_change=INCREASED if moved else SAME)
 
     def _check_enough_in_sync(self, log: UnifiedLog) -> None:
         isr, min_isr = self.isr.state.isr, self.isr.effective_min_isr(log)
