@@ -154,29 +154,31 @@ class RecordBatch:
     base_sequence: int
     record_count: int
 
-    def __init__(self, buffer: bytes | bytearray | memoryview, offset: int = 0) -> None:
-        whole = memoryview(buffer)
+    def __init__(self, buffer: bytes | bytearray | memoryview, offset: int = 0, *, is_whole: bool = True) -> None:
+        """Takes the batch that begins at `offset`. Without `is_whole` only its header: a subclass has the `view`."""
+        whole = buffer if type(buffer) is memoryview else memoryview(buffer)
         remaining = len(whole) - offset
         if remaining >= HEADER_SIZE:
-            header = HEADER.unpack_from(whole, offset)
-            size = header[1] + LOG_OVERHEAD
-            if HEADER_SIZE <= size <= remaining and header[3] == MAGIC:
-                self.view = whole[offset : offset + size]
-                (
-                    self.base_offset,
-                    self.batch_length,
-                    self.partition_leader_epoch,
-                    self.magic,
-                    self.crc,
-                    self.attributes,
-                    self.last_offset_delta,
-                    self.base_timestamp,
-                    self.max_timestamp,
-                    self.producer_id,
-                    self.producer_epoch,
-                    self.base_sequence,
-                    self.record_count,
-                ) = header
+            (
+                self.base_offset,
+                self.batch_length,
+                self.partition_leader_epoch,
+                self.magic,
+                self.crc,
+                self.attributes,
+                self.last_offset_delta,
+                self.base_timestamp,
+                self.max_timestamp,
+                self.producer_id,
+                self.producer_epoch,
+                self.base_sequence,
+                self.record_count,
+            ) = HEADER.unpack_from(whole, offset)
+            if not is_whole:
+                return
+            size = self.batch_length + LOG_OVERHEAD
+            if HEADER_SIZE <= size <= remaining and self.magic == MAGIC:
+                self.view = whole if size == remaining and not offset else whole[offset : offset + size]
                 return
         _batch_size(whole, offset)  # raises, unless the batch is only truncated
         raise _cut_off(whole, offset)

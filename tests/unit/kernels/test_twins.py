@@ -122,6 +122,11 @@ def _(kernel: Any, given: Any) -> Any:
     return kernel.leader_epoch_before(memoryview(b"".join(map(damaged, given[0]))), given[1])
 
 
+@case("record_batch.find_batch", st.tuples(st.lists(seeds, max_size=4), st.sampled_from([-1, 0, 1, 4, 9, 2**63 - 1])))
+def _(kernel: Any, given: Any) -> Any:
+    return kernel.find_batch(b"".join(map(damaged, given[0])), given[1])
+
+
 @case("record_codec.iterate_records", st.tuples(seeds, st.booleans(), st.none() | st.integers(0, 10**13)))
 def _(kernel: Any, given: Any) -> Any:
     seed, copy, log_append_time = given

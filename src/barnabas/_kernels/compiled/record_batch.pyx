@@ -3,7 +3,7 @@
 """Checks whole batches, and walks over their headers: the twin of `pure.record_batch`, which explains it."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint8_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint32_t, uint8_t
 
 from barnabas._kernels.compiled.record_codec cimport Fields, parse_record
 from barnabas._kernels.compiled.varint cimport short_number
@@ -194,3 +194,19 @@ def leader_epoch_before(const uint8_t[::1] data not None, offset):
         epoch = int32_at(start + at + LOG_OVERHEAD)
         at += LOG_OVERHEAD + length
     return epoch if epoch >= 0 else None
+
+
+def find_batch(bytes data not None, int64_t target):
+    """Returns where the first batch begins whose last offset is at least `target`, or where the search had to stop."""
+    cdef int64_t at = 0, size = len(data)
+    cdef const uint8_t *start = data
+    cdef int32_t length, delta
+    while at + HEADER_SIZE <= size:
+        length, delta = int32_at(start + at + 8), int32_at(start + at + 23)
+        if length < HEADER_SIZE - LOG_OVERHEAD or start[at + 16] != MAGIC:
+            break
+        # Not the sum, and not for a negative delta near the largest offset: both could overflow.
+        if (delta >= 0 or target <= INT64_MAX + delta) and int64_at(start + at) >= target - delta:
+            break
+        at += <int64_t>length + LOG_OVERHEAD
+    return at

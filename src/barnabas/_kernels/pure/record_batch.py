@@ -17,6 +17,8 @@ from typing import Final
 from barnabas.common.errors import ApiError
 from barnabas.records.batch import (
     HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
     TRANSACTIONAL_MASK,
     RecordBatch,
 )
@@ -28,6 +30,8 @@ _EPOCH: Final = struct.Struct(">qii")
 """Base offset, length and leader epoch of a batch."""
 _OFFSETS: Final = struct.Struct(">qi11xi")
 """Base offset, length and last offset delta of a batch."""
+_SEARCHED: Final = struct.Struct(">qi4xb6xi")
+"""Base offset, length, magic and last offset delta of a batch."""
 
 
 def is_plain_batch(
@@ -76,3 +80,17 @@ def leader_epoch_before(data: memoryview, offset: int) -> int | None:
         epoch = batch_epoch
         at += 12 + length
     return epoch if epoch >= 0 else None
+
+
+def find_batch(data: bytes, target: int) -> int:
+    """Returns where the first batch begins whose last offset is at least `target`, or where the search had to stop.
+
+    It stops at a header that is invalid, or not complete: the result can be beyond the end of the data.
+    """
+    at, size = 0, len(data)
+    while at + HEADER_SIZE <= size:
+        base_offset, length, magic, last_offset_delta = _SEARCHED.unpack_from(data, at)
+        if length < HEADER_SIZE - LOG_OVERHEAD or magic != MAGIC or base_offset + last_offset_delta >= target:
+            break
+        at += length + LOG_OVERHEAD
+    return at

@@ -69,15 +69,17 @@ class OffsetIndex(AbstractIndex):
     def lookup(self, target: int) -> OffsetPosition:
         """Returns the last entry whose offset is at most the target; without one, the base offset at position 0."""
         last = self.last_entry
-        if target >= last.offset:
+        if target >= last[0]:
             return last
         relative = target - self.base_offset
+        if relative <= 0:
+            return OffsetPosition(self.base_offset, 0)
         with self._lock:
             keys = self._keys
             if keys and relative >= keys[0] and not self._closed:
                 # Nearly always in memory.
                 at = bisect_right(keys, relative) - 1
-                return OffsetPosition(self.base_offset + keys[at], self._values[at])
+                return _new_tuple(OffsetPosition, (self.base_offset + keys[at], self._values[at]))
             slot = self._floor_slot(KEY, relative)
             return OffsetPosition(self.base_offset, 0) if slot < 0 else self._parse(slot)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from barnabas.records.batch import (
+    MAX_SEQUENCE,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     NO_TIMESTAMP,
     RecordBatch,
     decrement_sequence,
-    increment_sequence,
 )
 
 NUM_BATCHES_TO_RETAIN: Final = 5
@@ -141,7 +141,7 @@ class ProducerStateEntry:
         """Finds the known batch that this one repeats: same epoch, same range of sequence numbers."""
         if batch.producer_epoch != self.producer_epoch:
             return None
-        last = increment_sequence(batch.base_sequence, batch.last_offset_delta)
+        last = (batch.base_sequence + batch.last_offset_delta) & MAX_SEQUENCE
         for known in self._batches:
             if known[0] == last and known.first_seq == batch.base_sequence:
                 return known

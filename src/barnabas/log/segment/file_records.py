@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
+from barnabas._kernels import record_batch
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError, KafkaStorageError
 from barnabas.log.segment import preallocation
 from barnabas.log.segment.file_handle import (
@@ -28,7 +29,6 @@ from barnabas.log.segment.file_handle import (
 from barnabas.log.storage_errors import FileClosedError, disk_access, storage_error
 from barnabas.network.reactor.send import FileRegion
 from barnabas.records.batch import (
-    HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
@@ -39,14 +39,16 @@ from barnabas.records.batch import (
 )
 from barnabas.records.reader import read_records
 
+find_batch = record_batch.find_batch
+
 MAX_SEGMENT_SIZE: Final = 2**31 - 1
 """Positions are stored as int32."""
 
 _NEVER: Final = MAX_SEGMENT_SIZE + 1
 
 _LENGTH_AND_MAGIC: Final = struct.Struct(">8xi4xb")
-_SEARCHED: Final = struct.Struct(">qi4xb6xi")
-"""Base offset, length, magic, last offset delta."""
+_SEARCHED: Final = struct.Struct(">qi4xb")
+"""Base offset, length, magic."""
 _SMALLEST_BATCH: Final = HEADER_SIZE - LOG_OVERHEAD
 _LEGACY_CRC: Final = struct.Struct(">12xI")
 _SMALLEST_LENGTH: Final = 14
@@ -89,26 +91,13 @@ class FileBatch(RecordBatch):
     position: int
     """The position of the batch in the file."""
 
-    def __init__(self, handle: FileHandle, path: Path, position: int, header: tuple[int, ...]) -> None:
+    def __init__(self, handle: FileHandle, path: Path, position: int, header: bytes, at: int = 0) -> None:
+        """Takes the header from a buffer with at least that, where it begins `at` an index."""
         self._handle = handle
         self._path = path
         self._loaded: memoryview | None = None
-        (
-            self.base_offset,
-            self.batch_length,
-            self.partition_leader_epoch,
-            self.magic,
-            self.crc,
-            self.attributes,
-            self.last_offset_delta,
-            self.base_timestamp,
-            self.max_timestamp,
-            self.producer_id,
-            self.producer_epoch,
-            self.base_sequence,
-            self.record_count,
-        ) = header
         self.position = position
+        super().__init__(header, at, is_whole=False)
 
     @property
     def view(self) -> memoryview:
@@ -125,7 +114,7 @@ class FileBatch(RecordBatch):
 
     @view.setter
     def view(self, _: memoryview) -> None:
-        raise AttributeError("a batch in a file cannot be exchanged")
+        raise AttributeError("the bytes of a batch in a file cannot be replaced")
 
     def __len__(self) -> int:
         return self.size_in_bytes
@@ -356,7 +345,7 @@ class FileRecords:
         handle = self._open_handle()
         path = self.path
         for position, _, chunk, at in self._scan(start, end):
-            yield FileBatch(handle, path, position, HEADER.unpack_from(chunk, at))
+            yield FileBatch(handle, path, position, chunk, at)
 
     def loaded_batches(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, RecordBatch]]:
         """Yields positions and complete batches, for reading a whole file.
@@ -392,41 +381,27 @@ class FileRecords:
 
         The batch contains the offset, unless compaction removed that offset: then it is the next batch.
         """
-        # Like `_scan`, but inlined, because a fetch spends most of its time here.
         handle = self._handle
         if handle is None:
             handle = self._open_handle()
         end = self.size_in_bytes
         position = start_position
-        chunk = b""
-        at = size = 0
-        read_ahead = _FIRST_READ
-        unpack = _SEARCHED.unpack_from
+        wanted = read_ahead = _FIRST_READ
         while end - position > MAGIC_OFFSET:
-            if at + HEADER_SIZE > len(chunk):
-                wanted = HEADER_SIZE if size >= _LARGE_BATCH else read_ahead
-                wanted = min(wanted, end - position)
-                try:
-                    chunk = os.pread(handle, wanted, position)
-                except OSError as error:
-                    raise storage_error("read", self.path, error) from error
-                if len(chunk) < wanted:
-                    chunk = self._read_ahead(handle, position, end, wanted)
-                if read_ahead < _LONGEST_READ:
-                    read_ahead *= 4
-                at = 0
-                if len(chunk) < HEADER_SIZE:
-                    break
-            base_offset, length, magic, last_offset_delta = unpack(chunk, at)
-            if length < _SMALLEST_BATCH or magic != MAGIC:
-                raise self._damage(length, magic, position)
-            size = length + LOG_OVERHEAD
-            if size > end - position:
-                break
-            if base_offset + last_offset_delta >= target:
-                return _new_tuple(LogOffsetPosition, (base_offset, position, size))
-            position += size
-            at += size
+            chunk = self._read_ahead(handle, position, end, wanted)
+            at = find_batch(chunk, target)
+            position += at
+            if at + HEADER_SIZE <= len(chunk):
+                base_offset, length, magic = _SEARCHED.unpack_from(chunk, at)
+                if length < _SMALLEST_BATCH or magic != MAGIC:
+                    raise self._damage(length, magic, position)
+                size = length + LOG_OVERHEAD
+                return None if size > end - position else _new_tuple(LogOffsetPosition, (base_offset, position, size))
+            if at == 0:
+                break  # the file ends in the middle of a header
+            read_ahead = min(read_ahead * 4, _LONGEST_READ)
+            # A batch that extends far beyond the chunk is followed by others like it, as a rule.
+            wanted = HEADER_SIZE if at - len(chunk) >= _LARGE_BATCH else read_ahead
         return None
 
     def search_for_timestamp(
