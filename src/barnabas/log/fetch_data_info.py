@@ -1,4 +1,4 @@
-"""The result of a read from the log: its start, and the region of the file, which is not read yet."""
+"""The result of a read from the log: its start, and the records or the region of the file that has them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class FetchDataInfo(NamedTuple):
 
     `records` begins with the batch that contains the requested offset, so its first records may precede that offset.
     It ends at the size limit, possibly in the middle of a batch. Clients drop both. It is a region of the segment's
-    file to be sent unchanged, or ``b""``, never an empty region: some implementations of ``sendfile`` send the whole
-    file for a length of 0.
+    file to be sent unchanged, or the bytes themselves if the search for the offset has read them. It is never an empty
+    region: some implementations of ``sendfile`` send the whole file for a length of 0.
     """
 
     fetch_offset_metadata: LogOffsetMetadata

@@ -127,7 +127,8 @@ class UnifiedLog:
     snapshot are forced to disk in the background, while producers continue.
 
     **A read** takes no lock. It takes the offsets, then the table of segments, then an index. Each of them is immutable
-    or returns immutable values. The result is a region of a file, which stays open as long as the region is referenced.
+    or returns immutable values. The result is a region of a file, which stays open as long as the region is referenced,
+    or a few bytes.
     """
 
     def __init__(self, loaded: LoadedLog, context: LogContext, topic_id: Uuid | None = None) -> None:

@@ -288,11 +288,28 @@ class TestRoll:
 
 class TestRead:
     def test_a_region_of_the_file_is_all_that_is_given(self, log: UnifiedLog) -> None:
-        append(log, b"a")
+        append(log, b"a" * 10_000)
         info = read_from(log)
         assert isinstance(info.records, FileRegion)
         assert info.fetch_offset_metadata == LogOffsetMetadata(0, 0, 0)
         assert info.aborted_transactions is None
+
+    def test_small_records_are_given_as_they_were_read(self, log: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        for value in (b"a", b"b", b"c"):
+            append(log, value)
+        read_from(log, 1)  # looks up the position of the high watermark
+        reads: list[int] = []
+        pread = os.pread
+
+        def counted(fd: int, size: int, position: int) -> bytes:
+            reads.append(size)
+            return pread(fd, size, position)
+
+        monkeypatch.setattr("os.pread", counted)
+        info = read_from(log, 1)
+        assert isinstance(info.records, bytes)
+        assert [batch.base_offset for batch in fetched_batches(info)] == [1, 2]
+        assert len(reads) == 1
 
     def test_from_the_middle_of_a_batch(self, log: UnifiedLog) -> None:
         append(log, b"a", b"b", b"c")

@@ -62,9 +62,6 @@ _LONGEST_READ: Final = 1 << 16
 _LARGE_BATCH: Final = 1 << 13
 _LOAD_CHUNK: Final = 1 << 20
 
-_new_tuple = tuple.__new__
-"""Creates a named tuple without a second call in Python, which its class would make."""
-
 
 class LogOffsetPosition(NamedTuple):
     """A batch: its base offset, its position in the file, and its size."""
@@ -381,6 +378,14 @@ class FileRecords:
 
         The batch contains the offset, unless compaction removed that offset: then it is the next batch.
         """
+        found = self.find_batch(target, start_position)
+        return None if found is None else LogOffsetPosition(*found[:3])
+
+    def find_batch(self, target: int, start_position: int) -> tuple[int, int, int, bytes, int] | None:
+        """Finds a batch like `search_for_offset`: its base offset, position and size, and what was read for that.
+
+        The last two values are bytes of the file, and the index of the batch in them. A small read needs no others.
+        """
         handle = self._handle
         if handle is None:
             handle = self._open_handle()
@@ -396,7 +401,7 @@ class FileRecords:
                 if length < _SMALLEST_BATCH or magic != MAGIC:
                     raise self._damage(length, magic, position)
                 size = length + LOG_OVERHEAD
-                return None if size > end - position else _new_tuple(LogOffsetPosition, (base_offset, position, size))
+                return None if size > end - position else (base_offset, position, size, chunk, at)
             if at == 0:
                 break  # the file ends in the middle of a header
             read_ahead = min(read_ahead * 4, _LONGEST_READ)

@@ -34,6 +34,7 @@ from barnabas.log.segment.log_file_names import (
     with_changed_suffix,
 )
 from barnabas.log.storage_errors import CorruptIndexError, LogSegmentOffsetOverflowError, disk_access
+from barnabas.network.reactor.send import FileRegion
 from barnabas.protocol.internal.storage import AbortedTxn
 from barnabas.records.batch import LOG_OVERHEAD, RecordBatch
 
@@ -73,7 +74,8 @@ class LogSegment:
     the batches alone, and recovery produces the same ones.
 
     **Read** finds the batch with the requested offset: an index lookup, and a scan of the few headers from there. The
-    result is a region of the file; the batches themselves are not read.
+    result is a region of the file. The batches themselves are not read, unless they are so small that the scan has
+    read them.
 
     **Rolling.** When a segment is large or old enough, or its indexes are full, a new segment replaces it as the active
     one. Its *age* is the difference between the timestamps of its first batch and of the batch to be appended. If
@@ -251,10 +253,10 @@ class LogSegment:
         records = self.records
         end = records.size_in_bytes
         offset_index = self._offset_index.index or self._offset_index.get()
-        found = records.search_for_offset(start_offset, offset_index.lookup(start_offset)[1])
+        found = records.find_batch(start_offset, offset_index.lookup(start_offset)[1])
         if found is None:
             return None
-        offset, position, size = found
+        offset, position, size, chunk, at = found
         metadata = _new_tuple(LogOffsetMetadata, (offset, self.base_offset, position))
         limit = size if min_one_message and size > max_size else max_size
         if max_position is not None and max_position < end:
@@ -262,8 +264,11 @@ class LogSegment:
         available = min(limit, end - position)
         if available <= 0:
             return FetchDataInfo(metadata, b"")
-        region = records.read_slice(position, available)
-        return _new_tuple(FetchDataInfo, (metadata, region, limit < size, None))
+        if available <= len(chunk) - at:
+            data: FileRegion | bytes = chunk[at : at + available]
+        else:
+            data = records.read_slice(position, available)
+        return _new_tuple(FetchDataInfo, (metadata, data, limit < size, None))
 
     def fetch_upper_bound_offset(self, start: OffsetPosition, fetch_size: int) -> int | None:
         """Returns an offset that a read of `fetch_size` bytes from `start` cannot reach; None if the index has none."""
