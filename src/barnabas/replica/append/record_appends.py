@@ -159,7 +159,7 @@ class RecordAppends:
                 if verification_guards is not None:
                     guard = verification_guards.get(partition.topic_partition, SENTINEL)
                 info = partition.append_records_to_leader(records, origin, required_acks, guard, transaction_version)
-            except Exception as error:  # noqa: BLE001 - it is for this partition alone, and goes into its answer
+            except Exception as error:  # noqa: BLE001 - the error belongs to this partition alone, and becomes its result
                 results[topic_id_partition] = self._failed(key, partition, len(records), error, now_ns)
                 continue
             if key[0] != counted:

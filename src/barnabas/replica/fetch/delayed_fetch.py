@@ -51,7 +51,7 @@ class Reads(Protocol):
     ) -> tuple[list[tuple[TopicIdPartition, FetchPartitionData]], int, bool]: ...
 
 
-_ANSWER_WITH_ERROR = (
+_RESPOND_WITH_ERROR = (
     NotLeaderOrFollowerError,  # A
     ReplicaNotAvailableError,  # B
     UnknownTopicOrPartitionError,  # C
@@ -155,7 +155,7 @@ class DelayedFetch(DelayedOperation):
                         available += min(end.position_diff(start), request.partition_max_bytes)
                 if request.last_fetched_epoch >= 0 and partition.diverges(request):
                     return self.force_complete()  # H
-        except _ANSWER_WITH_ERROR:
+        except _RESPOND_WITH_ERROR:
             return self.force_complete()
         return available >= params.min_bytes and self.force_complete()  # G
 

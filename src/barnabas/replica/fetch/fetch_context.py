@@ -59,10 +59,6 @@ class FetchContext(ABC):
         know; its result is UNKNOWN_TOPIC_ID.
         """
 
-    @abstractmethod
-    def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
-        """Returns the fetch offset of a partition; None if the request does not have it."""
-
     def may_omit(self, _partition: TopicIdPartition, _high_watermark: int, _log_start_offset: int, /) -> bool:
         """Whether the response can omit a partition that has nothing but these two offsets.
 
@@ -99,9 +95,6 @@ class SessionErrorContext(FetchContext):
     def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
         return ()
 
-    def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:  # noqa: ARG002 - it asks for nothing
-        return None
-
     def get_response_size(self, updates: Updates, version: int) -> int:  # noqa: ARG002 - there are none
         return response_size((), version)
 
@@ -124,10 +117,6 @@ class SessionlessFetchContext(FetchContext):
 
     def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
         return self._fetch_data.items()
-
-    def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
-        request = self._fetch_data.get(partition)
-        return None if request is None else request.fetch_offset
 
     def get_response_size(self, updates: Updates, version: int) -> int:
         return response_size(updates.items(), version)
@@ -189,9 +178,6 @@ class IncrementalFetchContext(FetchContext):
 
     def partitions(self) -> Collection[tuple[TopicIdPartition, FetchPartition]]:
         return self.session.partitions(self._topic_names)
-
-    def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
-        return self.session.get_fetch_offset(partition)
 
     def may_omit(self, partition: TopicIdPartition, high_watermark: int, log_start_offset: int, /) -> bool:
         # No lock: only another request of the session can change the fields read here. It would have advanced the

@@ -238,11 +238,6 @@ class FetchSession:
         """Returns the partition in this session. To change it, the caller must hold ``lock`` from here on."""
         return self.by_key.get((partition[0] if self.uses_topic_ids else partition[1], partition[2]))
 
-    def get_fetch_offset(self, partition: TopicIdPartition) -> int | None:
-        with self.lock:
-            cached = self.find(partition)
-            return None if cached is None else cached.request.fetch_offset
-
     def update(self, fetch_data: FetchData, forgotten: Iterable[TopicIdPartition]) -> SessionChange:
         """Applies a request: new partitions go to the end, known ones keep their place."""
         added = updated = removed = 0

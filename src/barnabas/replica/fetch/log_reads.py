@@ -104,7 +104,7 @@ class LogReads:
             topic_id, topic, number = topic_id_partition
             if topic != counted:
                 if count and not from_purgatory:
-                    self._count_requests(counted, count)
+                    self._stats.topic_stats(counted or "").record_fetch_request(self._clock.nanoseconds(), count)
                 counted, count = topic, 0
             count += 1
             try:
@@ -147,12 +147,8 @@ class LogReads:
                 is_urgent = True
             results.append((topic_id_partition, result))
         if count and not from_purgatory:
-            self._count_requests(counted, count)
+            self._stats.topic_stats(counted or "").record_fetch_request(self._clock.nanoseconds(), count)
         return results, readable, is_urgent
-
-    def _count_requests(self, topic: str | None, count: int) -> None:
-        """Counts a fetch of `count` partitions of a topic."""
-        self._stats.topic_stats(topic or "").record_fetch_request(self._clock.nanoseconds(), count)
 
     # Preferred read replica
 

@@ -229,11 +229,6 @@ class TestFullRequests:
         context = broker.context(FetchMetadata(response.session_id, 1))
         assert sent(context.update_and_generate_response_data(news(context))) == [("foo", 0)]
 
-    def test_offsets_can_be_asked_for(self, broker: Broker) -> None:
-        context = broker.context(INITIAL, asking(foo_0=5))
-        assert context.get_fetch_offset(by_name("foo", 0)) == 5
-        assert context.get_fetch_offset(by_name("foo", 1)) is None
-
     def test_the_session_it_names_is_closed(self, broker: Broker) -> None:
         metadata = broker.open_session(foo_0=5)
         context = broker.context(metadata.next_close_existing_attempt_new(), asking(foo_0=5))
@@ -297,17 +292,13 @@ class TestIncrementalRequests:
         metadata = broker.open_session(foo_0=5, foo_1=6)
         context = broker.context(metadata, asking(foo_1=9, bar_0=1))
         assert order(context) == ["foo-0", "foo-1", "bar-0"]
-        assert context.get_fetch_offset(by_name("foo", 0)) == 5
-        assert context.get_fetch_offset(by_name("foo", 1)) == 9
-        assert context.get_fetch_offset(by_name("bar", 0)) == 1
-        assert context.get_fetch_offset(by_name("bar", 1)) is None
+        assert [request.fetch_offset for _, request in context.partitions()] == [5, 9, 1]
         assert sent(context.update_and_generate_response_data(news(context))) == [("bar", 0)]
 
     def test_forgotten_partitions_are_gone(self, broker: Broker) -> None:
         metadata = broker.open_session(foo_0=5, foo_1=6)
         context = broker.context(metadata, forgotten=[by_name("foo", 0), by_name("foo", 99)])
         assert order(context) == ["foo-1"]
-        assert context.get_fetch_offset(by_name("foo", 0)) is None
 
     def test_what_is_added_and_forgotten_at_once_is_gone(self, broker: Broker) -> None:
         metadata = broker.open_session(foo_0=5)
@@ -711,7 +702,6 @@ class TestResponses:
         response = context.update_and_generate_response_data({by_name("foo", 0): PartitionData()})
         assert (response.session_id, response.responses) == (INVALID_SESSION_ID, [])
         assert context.get_response_size({by_name("foo", 0): PartitionData()}, 12) == 4 + len(response.encode(12))
-        assert context.get_fetch_offset(by_name("foo", 0)) is None
 
     def test_new_leaders_are_named_in_every_kind_of_answer(self, broker: Broker) -> None:
         nodes = [NodeEndpoint(node_id=3, host="h", port=9)]
