@@ -139,11 +139,12 @@ class ProducerStateEntry:
 
     def find_duplicate_batch(self, batch: RecordBatch) -> BatchMetadata | None:
         """Finds the known batch that this one repeats: same epoch, same range of sequence numbers."""
-        if batch.producer_epoch != self.producer_epoch:
-            return None
-        last = (batch.base_sequence + batch.last_offset_delta) & MAX_SEQUENCE
-        for known in self._batches:
-            if known[0] == last and known.first_seq == batch.base_sequence:
+        batches, first = self._batches, batch.base_sequence
+        if batch.producer_epoch != self.producer_epoch or not batches or first == batches[-1][0] + 1:
+            return None  # nearly always: the batch that follows the last one
+        last = (first + batch.last_offset_delta) & MAX_SEQUENCE
+        for known in batches:
+            if known[0] == last and known.first_seq == first:
                 return known
         return None
 

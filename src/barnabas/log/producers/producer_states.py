@@ -40,6 +40,13 @@ from barnabas.log.producers.txn_metadata import CompletedTxn, TxnMetadata
 from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard, VerificationStateEntry
 from barnabas.records.batch import LOG_OVERHEAD, NO_PRODUCER_ID, TRANSACTIONAL_MASK, RecordBatch
 
+# Looked up once, because access to an enum member costs as much as a call.
+CLIENT: Final = AppendOrigin.CLIENT
+COORDINATOR: Final = AppendOrigin.COORDINATOR
+
+_new_tuple = tuple.__new__
+"""Creates a named tuple in one call; its class would add a Python call."""
+
 LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
 """How long a transaction may exceed its maximum timeout before it counts as late."""
 
@@ -184,7 +191,7 @@ class ProducerStates:
             if batch.producer_id >= 0:
                 first_offset = None
                 if batch.attributes & TRANSACTIONAL_MASK:
-                    if origin is AppendOrigin.CLIENT or origin is AppendOrigin.COORDINATOR:
+                    if origin is CLIENT or origin is COORDINATOR:
                         self._check_transaction(batch, guard)
                     if append_offset is not None:
                         first_offset = LogOffsetMetadata(batch.base_offset, append_offset.segment_base_offset, position)
@@ -192,7 +199,7 @@ class ProducerStates:
                 if done is not None:
                     completed.append(done)
             position += batch.batch_length + LOG_OVERHEAD
-        return ProducerAnalysis(updated, completed)
+        return _new_tuple(ProducerAnalysis, (updated, completed))
 
     def find_duplicate_batch(self, batch: RecordBatch) -> BatchMetadata | None:
         """Returns the batch of the same producer that this one repeats."""

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 logger = LimitedLogger(logging.getLogger(__name__))
 
 INCREASED: Final = LeaderHwChange.INCREASED
-SAME: Final = LeaderHwChange.SAME
 _NO_ERROR: Final = Errors.NONE
 _new_tuple = tuple.__new__
 """Creates a named tuple in one call; calling its class would add a call in Python."""
@@ -166,22 +165,16 @@ class RecordAppends:
                 if counted is not None:
                     self._stats.topic_stats(counted).record_append(size, messages, now_ns, appends)
                 counted, size, messages, appends = key[0], 0, 0, 0
-            first_offset, last_offset, change = info.first_offset, info.last_offset, info.leader_hw_change
+            first_offset, last_offset, _, _, _, log_append_time, log_start_offset, _, _, change = info
             size += len(records)
             messages += last_offset - first_offset + 1
             appends += 1
             result = _new_tuple(
                 ProduceResult,
-                (_NO_ERROR, first_offset, info.log_append_time, info.log_start_offset, (), None, last_offset),
+                (_NO_ERROR, first_offset, log_append_time, log_start_offset, (), None, last_offset),
             )
-            if change is INCREASED and not partition.isr.followers:
-                # Without followers the high watermark is past these records, and no request waits for replication. Only
-                # fetches of consumers may wait.
-                results[topic_id_partition] = result
-                if self._is_fetched(key):
-                    self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
-                continue
-            if required_acks == ACKS_ALL:
+            # Without followers the high watermark is past these records already.
+            if required_acks == ACKS_ALL and (change is not INCREASED or partition.isr.followers):
                 enough, wrong = partition.check_enough_replicas_reach_offset(last_offset + 1)
                 if wrong:
                     result = result._replace(error=wrong)
@@ -190,7 +183,7 @@ class RecordAppends:
                         pending = []
                     pending.append(PendingAppend(topic_id_partition, last_offset + 1, result))
             results[topic_id_partition] = result
-            self._wake_up_later(partition, change)
+            self._wake_up_later(key, partition, change)
         if counted is not None:
             self._stats.topic_stats(counted).record_append(size, messages, now_ns, appends)
         if pending is None:
@@ -268,19 +261,17 @@ class RecordAppends:
             records, origin, required_acks, verification_guard, transaction_version
         )
         self._stats.topic_stats(key.topic).record_append(size, info.last_offset - info.first_offset + 1, self._now_ns())
-        self._wake_up_later(partition, info.leader_hw_change)
+        self._wake_up_later(key, partition, info.leader_hw_change)
         return info
 
-    def _wake_up_later(self, partition: Partition, change: LeaderHwChange) -> None:
-        """Queues a check of the requests that wait for this partition, to run when the request holds no lock."""
-        key = partition.topic_partition
-        if not partition.isr.followers:
-            # Without followers no request waits for replication, only fetches of consumers.
-            self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
-        elif change is LeaderHwChange.INCREASED:
+    def _wake_up_later(self, key: tuple[str, int], partition: Partition, change: LeaderHwChange) -> None:
+        """Queues a check of the requests that wait for this partition, to run when the request holds no lock.
+
+        Unless the records are committed now and there are followers, only fetches can wait for them.
+        """
+        if change is INCREASED and partition.isr.followers:
             self._action_queue.add(partial(self._delayed.check_and_complete_all, key))
-        else:
-            # The records are not committed yet, but followers may fetch them.
+        elif self._is_fetched(key):
             self._action_queue.add(partial(self._delayed.fetch.check_and_complete, key))
 
     def _look_closer(self, key: tuple[str, int], internal_topics_allowed: bool) -> Partition:
