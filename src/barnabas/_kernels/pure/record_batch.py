@@ -17,8 +17,6 @@ from typing import Final
 from barnabas.common.errors import ApiError
 from barnabas.records.batch import (
     HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC,
     TRANSACTIONAL_MASK,
     RecordBatch,
 )
@@ -88,9 +86,9 @@ def find_batch(data: bytes, target: int) -> int:
     It stops at a header that is invalid, or not complete: the result can be beyond the end of the data.
     """
     at, size = 0, len(data)
-    while at + HEADER_SIZE <= size:
+    while at + 61 <= size:
         base_offset, length, magic, last_offset_delta = _SEARCHED.unpack_from(data, at)
-        if length < HEADER_SIZE - LOG_OVERHEAD or magic != MAGIC or base_offset + last_offset_delta >= target:
+        if length < 61 - 12 or magic != 2 or base_offset + last_offset_delta >= target:
             break
-        at += length + LOG_OVERHEAD
+        at += 12 + length
     return at

@@ -393,7 +393,13 @@ class FileRecords:
         position = start_position
         wanted = read_ahead = _FIRST_READ
         while end - position > MAGIC_OFFSET:
-            chunk = self._read_ahead(handle, position, end, wanted)
+            wanted = min(wanted, end - position)
+            try:
+                chunk = os.pread(handle, wanted, position)
+            except OSError as error:
+                raise storage_error("read", self.path, error) from error
+            if len(chunk) < wanted:
+                chunk = self._read_ahead(handle, position, end, wanted)
             at = find_batch(chunk, target)
             position += at
             if at + HEADER_SIZE <= len(chunk):
