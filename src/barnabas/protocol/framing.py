@@ -22,9 +22,6 @@ DEFAULT_MAX_FRAME_SIZE = 100 * 1024 * 1024
 _LENGTH = struct.Struct(">i")
 _REQUEST_HEAD = struct.Struct(">hhi")
 """The numbers that a request's header begins with: API, version, correlation id."""
-_pack_response_head = struct.Struct(">i").pack
-_pack_flexible_response_head = struct.Struct(">ix").pack
-"""With an empty section of tagged fields."""
 
 
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> bytes:
@@ -48,14 +45,7 @@ def _client_id(client_id: str | None, api_key: ApiKey, version: int) -> bytes:
 
 def encode_response(response: Response, version: int, correlation_id: int) -> bytes:
     """A whole response, ready to be sent; its records must be in memory."""
-    return b"".join(response_parts(response, version, correlation_id))
-
-
-def response_parts(response: Response, version: int, correlation_id: int) -> list[Any]:
-    """Returns a whole response as a list of buffers and, for records that are still in a file, regions."""
-    first, last = response.flexible_headers
-    pack = _pack_flexible_response_head if first <= version <= last else _pack_response_head
-    return response.encode_parts(version, pack(correlation_id))
+    return b"".join(response.frame_parts(version, correlation_id))
 
 
 class FrameReader:

@@ -7,6 +7,7 @@ by the kernel `codec`, which follows the declaration, or by its twin, which gene
 
 from __future__ import annotations
 
+import struct as struct_format
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self, dataclass_transform
@@ -323,11 +324,22 @@ class Request(ApiMessage):
     each costs its sender a few bytes, and its receiver hundreds of bytes and some microseconds."""
 
 
+_pack_head = struct_format.Struct(">i").pack
+_pack_flexible_head = struct_format.Struct(">ix").pack
+"""The header of a response with an empty section of tagged fields."""
+
+
 class Response(ApiMessage):
     """The body of a response."""
 
     flexible_headers: ClassVar[VersionRange] = NONE
     """The versions whose response header has tagged fields."""
+
+    def frame_parts(self, version: int, correlation_id: int) -> list[Any]:
+        """Returns the frame of the response as a list of buffers and, for records that are still in a file, regions."""
+        first, last = self.flexible_headers
+        pack = _pack_flexible_head if first <= version <= last else _pack_head
+        return self.encode_parts(version, pack(correlation_id))
 
     def __init_subclass__(cls, *, api_key: ApiKey | None = None, **options: Any) -> None:
         super().__init_subclass__(api_key=api_key, **options)

@@ -37,7 +37,7 @@ from barnabas.common.errors import (
 )
 from barnabas.network.reactor.memory_pool import UNBOUNDED
 from barnabas.protocol.api_keys import ApiKey, Trait
-from barnabas.protocol.framing import LENGTH_SIZE, response_parts
+from barnabas.protocol.framing import LENGTH_SIZE
 from barnabas.protocol.headers import parse_request_header
 from barnabas.protocol.message import Buffer, Response, Struct
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -125,9 +125,9 @@ def enveloped_parts(request: Request, envelope: Request, response: Response) -> 
     if says_not_controller(response):
         wrapped = EnvelopeResponse(error_code=Errors.NOT_CONTROLLER)
     else:
-        parts = response_parts(response, request.api_version, request.correlation_id)
+        parts = response.frame_parts(request.api_version, request.correlation_id)
         wrapped = EnvelopeResponse(response_data=b"".join(parts)[LENGTH_SIZE:])  # a frame without its length prefix
-    return response_parts(wrapped, envelope.api_version, envelope.correlation_id)
+    return wrapped.frame_parts(envelope.api_version, envelope.correlation_id)
 
 
 def says_not_controller(response: Response) -> bool:

@@ -35,7 +35,6 @@ from barnabas.network.server.response import (
     SendResponse,
 )
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.framing import response_parts
 from barnabas.protocol.message import Response
 from barnabas.server.bulk_lane import STALLED_MS, BulkLane, BulkResponse
 from barnabas.server.envelope import enveloped_parts
@@ -363,7 +362,7 @@ class RequestChannel:
         if envelope is not None:
             parts = enveloped_parts(request, envelope, response)
         else:
-            parts = response_parts(response, request.api_version, request.correlation_id)
+            parts = response.frame_parts(request.api_version, request.correlation_id)
         self._finish(
             request, self._bulk_response(request, parts) if self._bulk.running else SendResponse(parts, request)
         )

@@ -98,13 +98,10 @@ class RequestTimes(TimelineRecorder):
         return found
 
     def _second_place(self, request: Request) -> ApiMetrics:
-        return self.follower_fetch if _is_from_follower(request) else self.consumer_fetch
-
-
-def _is_from_follower(request: Request) -> bool:
-    body: Any = request._body
-    if body is None:
-        return False
-    state = body.replica_state
-    replica_id: int = body.replica_id if state is None else state.replica_id
-    return replica_id >= 0
+        """Returns the metrics of a fetch by its reader. One that could not be decoded counts as a consumer's."""
+        body: Any = request._body
+        if body is None:
+            return self.consumer_fetch
+        state = body.replica_state
+        replica_id: int = body.replica_id if state is None else state.replica_id
+        return self.consumer_fetch if replica_id < 0 else self.follower_fetch

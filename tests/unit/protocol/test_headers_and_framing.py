@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.framing import FrameReader, encode_request, encode_response, response_parts
+from barnabas.protocol.framing import FrameReader, encode_request, encode_response
 from barnabas.protocol.headers import RequestHeader, ResponseHeader, parse_request_header
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -100,7 +100,7 @@ def test_response_headers() -> None:
 
 
 def test_the_size_of_a_response_counts_every_part() -> None:
-    parts = response_parts(MetadataResponse(cluster_id="x" * 300), 12, 1)
+    parts = MetadataResponse(cluster_id="x" * 300).frame_parts(12, 1)
     assert int.from_bytes(parts[0][:4]) == sum(map(len, parts)) - 4
 
 

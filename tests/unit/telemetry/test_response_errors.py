@@ -12,7 +12,7 @@ from barnabas.common.errors import Errors
 from barnabas.network.reactor.send import FileRegion
 from barnabas.network.server.response import SendResponse
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.framing import LENGTH_SIZE, response_parts
+from barnabas.protocol.framing import LENGTH_SIZE
 from barnabas.protocol.message import Response
 from barnabas.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from barnabas.protocol.messages.envelope import EnvelopeResponse
@@ -27,7 +27,7 @@ from barnabas.telemetry.response_errors import errors_in_frame
 
 
 def errors(response: Response, version: int, **options: Any) -> dict[str, int] | None:
-    return errors_in_frame(response.api_key, version, response_parts(response, version, 7), **options)
+    return errors_in_frame(response.api_key, version, response.frame_parts(version, 7), **options)
 
 
 @pytest.mark.parametrize("version", [0, 4])
@@ -58,10 +58,10 @@ def test_records_that_are_in_files_are_left_out(version: int, count: int) -> Non
 
 def test_the_answer_inside_an_envelope_counts() -> None:
     inner = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=Errors.TOPIC_ALREADY_EXISTS)])
-    frame = b"".join(response_parts(inner, 7, 9))[LENGTH_SIZE:]
-    pieces = response_parts(EnvelopeResponse(response_data=frame), 0, 7)
+    frame = b"".join(inner.frame_parts(7, 9))[LENGTH_SIZE:]
+    pieces = EnvelopeResponse(response_data=frame).frame_parts(0, 7)
     assert errors_in_frame(ApiKey.CREATE_TOPICS, 7, pieces, envelope_version=0) == {"TOPIC_ALREADY_EXISTS": 1}
-    refused = response_parts(EnvelopeResponse(error_code=Errors.NOT_CONTROLLER), 0, 7)
+    refused = EnvelopeResponse(error_code=Errors.NOT_CONTROLLER).frame_parts(0, 7)
     assert errors_in_frame(ApiKey.CREATE_TOPICS, 7, refused, envelope_version=0) == {"NOT_CONTROLLER": 1}
 
 

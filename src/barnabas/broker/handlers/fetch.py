@@ -120,7 +120,7 @@ class FetchHandler:
         """Reused by all requests until the topics change."""
 
     def fetch(self, request: Request, local: RequestLocal) -> None:
-        body = request.body
+        body = request.decode()
         assert isinstance(body, FetchRequest)
         if local.inline and body.session_id and self._session_size(body.session_id) > _INLINE_PARTITIONS:
             # A request of a few bytes reads all partitions of the session.

@@ -100,6 +100,7 @@ _SMALLEST_LENGTH: Final = 14
 """The smallest valid batch length, that of a message in the oldest format."""
 
 _unpack_leading_fields = _LEADING_FIELDS.unpack_from
+_LEADING_SIZE: Final = _LEADING_FIELDS.size
 
 
 class RecordAppender(Protocol):
@@ -288,7 +289,7 @@ class ProduceHandler:
                 partition = _new_tuple(TopicIdPartition, (topic_id, name, index))
                 batch: Buffer | None = None
                 attributes = 0
-                if records is not None and len(records) > _LEADING_FIELDS.size:
+                if records is not None and len(records) > _LEADING_SIZE:
                     length, magic, attributes = _unpack_leading_fields(records)
                     if magic == MAGIC and length + LOG_OVERHEAD == len(records):
                         batch = records
@@ -436,7 +437,7 @@ def first_batch(records: Buffer | None) -> tuple[int, int, int]:
     """
     if records is None:
         return 0, 0, 0
-    if len(records) > _LEADING_FIELDS.size:
+    if len(records) > _LEADING_SIZE:
         length, magic, attributes = _unpack_leading_fields(records)
         if magic == MAGIC and length + LOG_OVERHEAD == len(records):
             return len(records), MAGIC, attributes

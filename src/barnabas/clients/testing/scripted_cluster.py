@@ -21,7 +21,6 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.client.host_resolver import ResolvedAddress
 from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.framing import response_parts
 from barnabas.protocol.headers import parse_request_header
 from barnabas.protocol.message import Response
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -249,7 +248,7 @@ class ScriptedCluster:
         if response is None or (isinstance(body, ProduceRequest) and body.acks == 0):
             return None, fate
         version = header.api_version if header.api_version <= header.api_key.stable_versions.highest else 0
-        return b"".join(response_parts(response, version, header.correlation_id))[4:], fate
+        return b"".join(response.frame_parts(version, header.correlation_id))[4:], fate
 
     def _answer(self, handled: Handled) -> Response | None:
         overrides = self._overrides.get(handled.header.api_key)

@@ -12,11 +12,11 @@ import selectors
 import socket
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from barnabas._kernels import sockets
 
-_wait = sockets.wait
 READ = 1
 WRITE = 4
 _HANGUP = 0x18
@@ -50,9 +50,7 @@ class EpollPoller:
         self.register = self._epoll.register
         self.modify = self._epoll.modify
         self.unregister = self._epoll.unregister
-
-    def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
-        return _wait(self._epoll, timeout_ms)
+        self.poll = partial(sockets.wait, self._epoll)
 
     def close(self) -> None:
         self._epoll.close()

@@ -213,7 +213,9 @@ class Processor:
             self._close_excess_connections()
 
     def _poll(self, timeout_ms: float | None) -> None:
-        timeout = 0.0 if self._arrivals else POLL_MS if timeout_ms is None else timeout_ms
+        timeout = POLL_MS if timeout_ms is None else timeout_ms
+        if self._arrivals or self.selector.reactor.buffered:
+            timeout = 0.0
         if timeout:
             with self._wake_lock:
                 self._polling = True

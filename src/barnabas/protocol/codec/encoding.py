@@ -47,7 +47,7 @@ class _EncoderSource(Source):
             uvarint=runtime.uvarint,
             UVARINT=runtime.UVARINT,
             write_tags=runtime.write_tags,
-            framed=runtime.framed,
+            pack_length=runtime.pack_length,
             refuse=runtime.refuse,
             fail=runtime.fail,
         )
@@ -57,7 +57,9 @@ class _EncoderSource(Source):
         self.emit(1, "parts = [b'']; append = parts.append")
         self.struct_body(1, "o", self.message)
         self.flush(1)
-        self.emit(1, "return framed(parts, head)")
+        self.emit(1, "if head is None: del parts[0]")
+        self.emit(1, "else: parts[0] = pack_length(sum(map(len, parts)) + len(head)) + head")
+        self.emit(1, "return parts")
         return runtime.build(f"{self.message.__name__} v{self.version} encoder", self.text(), self.scope)
 
     # -- runs

@@ -17,16 +17,8 @@ UVARINT = tuple(bytes((n,)) for n in range(128))
 """The one-byte varints: nearly all lengths there are."""
 
 
-_pack_length = struct.Struct(">i").pack
-
-
-def framed(parts: list[Any], head: bytes | None) -> list[Any]:
-    """Puts the length of a frame and its head into the empty first part; without a head, removes that part."""
-    if head is None:
-        del parts[0]
-    else:
-        parts[0] = _pack_length(sum(map(len, parts)) + len(head)) + head
-    return parts
+pack_length = struct.Struct(">i").pack
+"""Packs the length of a frame."""
 
 
 def null_struct(tagged: bool) -> bytes:

@@ -23,7 +23,6 @@ from barnabas.network.reactor.selector import CloseMode
 from barnabas.network.reactor.send import NetworkSend
 from barnabas.network.transport import TransportLayer
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.framing import response_parts
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
 from barnabas.protocol.message import Request, Response
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -49,7 +48,7 @@ class Sent(NamedTuple):
 def answer_to(sent: Sent, body: Response, version: int | None = None) -> bytes:
     """The payload of the frame that answers a request."""
     used = sent.header.api_version if version is None else version
-    return b"".join(response_parts(body, used, sent.header.correlation_id))[4:]
+    return b"".join(body.frame_parts(used, sent.header.correlation_id))[4:]
 
 
 def all_versions(**changed: tuple[int, int] | None) -> ApiVersionsResponse:

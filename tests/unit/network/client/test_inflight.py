@@ -13,7 +13,6 @@ from barnabas.network.client.client_request import ClientRequest, ClientResponse
 from barnabas.network.client.inflight import FOREVER, CorrelationIdMismatchError, InFlightRequest, InFlightRequests
 from barnabas.network.reactor.send import NetworkSend
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.framing import response_parts
 from barnabas.protocol.message import Request, Response
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -37,7 +36,7 @@ def in_flight(
 
 
 def payload(body: Response, version: int, correlation_id: int) -> memoryview:
-    return memoryview(b"".join(response_parts(body, version, correlation_id))[4:])
+    return memoryview(b"".join(body.frame_parts(version, correlation_id))[4:])
 
 
 # -- order and limit

@@ -39,7 +39,6 @@ from barnabas.network.transport.local.unread_message import (
     unread_file_of,
 )
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.framing import response_parts
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
@@ -549,7 +548,7 @@ class LogBroker(Broker):
         else:
             super().__call__(request, local)
             return
-        self.server.channel.send_parts(request, response_parts(response, request.api_version, request.correlation_id))
+        self.server.channel.send_parts(request, response.frame_parts(request.api_version, request.correlation_id))
 
 
 def fetch(real: Real) -> memoryview:
