@@ -47,7 +47,8 @@ from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.server.api_version_manager import ApiVersionManager
 from barnabas.server.data_plane import DataPlane, HandOff
-from barnabas.server.handler_pool import KafkaRequestHandlerPool, RequestRunner
+from barnabas.server.dispatch import RequestRunner
+from barnabas.server.handler_pool import KafkaRequestHandlerPool
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_local import RequestLocal

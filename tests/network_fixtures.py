@@ -47,7 +47,8 @@ from barnabas.protocol.messages.leave_group import LeaveGroupRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.server.api_version_manager import ApiVersionManager
 from barnabas.server.data_plane import DataPlane, HandOff
-from barnabas.server.handler_pool import KafkaRequestHandlerPool, RequestRunner
+from barnabas.server.dispatch import RequestRunner
+from barnabas.server.handler_pool import KafkaRequestHandlerPool
 from barnabas.server.request import Request
 from barnabas.server.request_channel import CallbackRequest, RequestChannel
 from barnabas.server.request_local import RequestLocal

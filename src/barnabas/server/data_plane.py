@@ -34,8 +34,7 @@ from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader
 from barnabas.protocol.versions import VersionRange
 from barnabas.server.api_version_manager import ApiVersionManager
-from barnabas.server.dispatch import LIGHT_BYTES
-from barnabas.server.handler_pool import RequestRunner
+from barnabas.server.dispatch import LIGHT_BYTES, RequestRunner
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
 

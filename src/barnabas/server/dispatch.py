@@ -14,6 +14,8 @@ imported then, so the broker starts without them. `FamilyOnDemand` lists the API
 There are two styles. A handler sends the response itself, now or from a callback, and returns None; or it returns a
 future of the work that will send it. All errors, raised or set on the future, end in
 `RequestHandlerHelper.handle_error`, which sends an error response or closes the connection.
+
+`RequestRunner` is the way from a thread to the dispatcher: it adds the timestamps and the last resort for errors.
 """
 
 from __future__ import annotations
@@ -23,16 +25,23 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from barnabas.common.shutdownable_thread import FatalExitError
+from barnabas.common.clock import Clock
+from barnabas.common.errors import Errors, ProtocolError
+from barnabas.common.log_safety import LimitedLogger
+from barnabas.common.memory_reuse import give_back_free_memory
+from barnabas.common.placement import Placement, anywhere
+from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.server.request import Request
+from barnabas.server.request import NOT_SET, Request
+from barnabas.server.request_channel import CallbackRequest, RequestChannel
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
-logger = logging.getLogger(__name__)
+log = LimitedLogger(logging.getLogger(__name__))
 
+_GIVE_BACK_NS: Final = 500_000_000
 LIGHT_BYTES: Final = 4096
 """The size up to which a request is light, unless its API has its own limit: a few hundred entries."""
 
@@ -166,3 +175,114 @@ class ApiDispatcher:
 
     def try_complete_actions(self) -> None:
         self._drain_actions()
+
+
+class ApiRequestHandler(Protocol):
+    """The dispatcher of a broker or a controller, as the handlers see it."""
+
+    def handle(self, request: Request, request_local: RequestLocal) -> None:
+        """Handles a request, now or later, and sends the response through the request channel."""
+        ...
+
+    def try_complete_actions(self) -> None:
+        """Runs the actions that requests have deferred."""
+        ...
+
+    @property
+    def inline_apis(self) -> frozenset[ApiKey]:
+        """The APIs whose handlers are short and never block, so that a network thread may run them inline."""
+        ...
+
+    @property
+    def light_bytes(self) -> Mapping[ApiKey, int]:
+        """The size up to which requests of an API are light, if it differs from ``LIGHT_BYTES``."""
+        ...
+
+
+class RequestRunner:
+    """Runs the handler for one request on the calling thread, with timing, error handling and cleanup.
+
+    The thread survives every error and the buffer is always released. If a handler fails without a response, the
+    connection is closed: a disconnected client reconnects at once, while a client without a response waits for its
+    timeout.
+    """
+
+    def __init__(
+        self,
+        apis: ApiRequestHandler,
+        channel: RequestChannel,
+        clock: Clock,
+        exit_procedure: ExitProcedure = exit_process,
+        placement: Placement = anywhere,
+    ) -> None:
+        self.apis = apis
+        self.channel = channel
+        self._now = clock.nanoseconds
+        self._handle = apis.handle
+        self._exit = exit_procedure
+        self._gave_back_ns = NOT_SET
+        self.placement = placement
+        """Each thread that handles requests calls this when it starts."""
+
+    def new_local(self, *, inline: bool = False) -> RequestLocal:
+        """Makes the RequestLocal of the calling thread; ``inline`` if that is a network thread."""
+        return RequestLocal(self.channel.send_callback, self.channel.send_bulk if inline else None)
+
+    def run_bulk(self, request: Request, local: RequestLocal) -> None:
+        """Runs the handler for a bulk request, then returns freed memory to the operating system."""
+        try:
+            self.run(request, local)
+        finally:
+            self.channel.finish_bulk()
+        now = self._now()
+        if now - self._gave_back_ns >= _GIVE_BACK_NS:  # not every time: it takes some milliseconds
+            self._gave_back_ns = now
+            give_back_free_memory()
+
+    def run(self, request: Request, local: RequestLocal) -> None:
+        request.request_dequeue_time_ns = self._now()
+        local.request = request
+        try:
+            self._handle(request, local)
+        except FatalExitError as error:
+            log.critical("Fatal error while handling %r: %s", request, error)
+            self._exit(error.status)
+        except ProtocolError as error:
+            # The client's error, not a bug here: log one line without a stack trace, or any client could fill the log.
+            log.warning("Closing connection %s after a bad request: %s", request.connection_id, error)
+            self.channel.update_error_metrics(request, Errors.INVALID_REQUEST)
+            self.channel.close_unanswered(request)
+        except Exception:
+            log.exception("Handling %r failed", request)
+            self.channel.close_unanswered(request)
+        finally:
+            if local.request is not None:  # None: it was handed over and belongs to another thread
+                local.request = None
+                request.handler_done(self._now)
+
+    def run_callback(self, callback: CallbackRequest, local: RequestLocal) -> None:
+        """Continues a request that has waited. The callback times of one request are added up."""
+        request = callback.request
+        now = self._now()
+        if request.callback_request_dequeue_time_ns != NOT_SET:
+            before = request.callback_request_complete_time_ns - request.callback_request_dequeue_time_ns
+            request.callback_request_dequeue_time_ns = now - before
+            request.callback_request_complete_time_ns = NOT_SET
+        else:
+            request.callback_request_dequeue_time_ns = now
+        local.request = request
+        try:
+            try:
+                callback.callback(local)
+            finally:
+                self.apis.try_complete_actions()
+        except FatalExitError as error:
+            log.critical("Fatal error in a callback of %r: %s", request, error)
+            self._exit(error.status)
+        except Exception:
+            log.exception("A callback of %r failed", request)
+            self.channel.close_unanswered(request)
+        finally:
+            if request.callback_request_complete_time_ns == NOT_SET:
+                request.callback_request_complete_time_ns = self._now()
+            local.request = None

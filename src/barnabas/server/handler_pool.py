@@ -5,139 +5,22 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from barnabas.common.clock import Clock
-from barnabas.common.errors import Errors, ProtocolError
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.common.memory_reuse import give_back_free_memory
-from barnabas.common.placement import Placement, anywhere
-from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
-from barnabas.protocol.api_keys import ApiKey
-from barnabas.server.request import NOT_SET, Request
-from barnabas.server.request_channel import SHUTDOWN, CallbackRequest, RequestChannel
-from barnabas.server.request_local import RequestLocal
+from barnabas.server.dispatch import RequestRunner
+from barnabas.server.request import Request
+from barnabas.server.request_channel import SHUTDOWN, CallbackRequest
 
 log = LimitedLogger(logging.getLogger(__name__))
 
 RECEIVE_MS = 300
-_GIVE_BACK_NS = 500_000_000
 WAKE_AFTER = 16
 """How many responses a handler may send before it wakes their processors."""
 _REPORT_IDLE_NS = 1_000_000
 """Idle time is reported in sums of at least this length: updating a meter costs more than a short wait."""
-
-
-class ApiRequestHandler(Protocol):
-    """The dispatcher of a broker or a controller, as the handlers see it."""
-
-    def handle(self, request: Request, request_local: RequestLocal) -> None:
-        """Handles a request, now or later, and sends the response through the request channel."""
-        ...
-
-    def try_complete_actions(self) -> None:
-        """Runs the actions that requests have deferred."""
-        ...
-
-    @property
-    def inline_apis(self) -> frozenset[ApiKey]:
-        """The APIs whose handlers are short and never block, so that a network thread may run them inline."""
-        ...
-
-    @property
-    def light_bytes(self) -> Mapping[ApiKey, int]:
-        """The size up to which requests of an API are light, if it differs from ``LIGHT_BYTES``."""
-        ...
-
-
-class RequestRunner:
-    """Runs the handler for one request on the calling thread, with timing, error handling and cleanup.
-
-    The thread survives every error and the buffer is always released. If a handler fails without a response, the
-    connection is closed: a disconnected client reconnects at once, while a client without a response waits for its
-    timeout.
-    """
-
-    def __init__(
-        self,
-        apis: ApiRequestHandler,
-        channel: RequestChannel,
-        clock: Clock,
-        exit_procedure: ExitProcedure = exit_process,
-        placement: Placement = anywhere,
-    ) -> None:
-        self.apis = apis
-        self.channel = channel
-        self._now = clock.nanoseconds
-        self._handle = apis.handle
-        self._exit = exit_procedure
-        self._gave_back_ns = NOT_SET
-        self.placement = placement
-        """Each thread that handles requests calls this when it starts."""
-
-    def new_local(self, *, inline: bool = False) -> RequestLocal:
-        """Makes the RequestLocal of the calling thread; ``inline`` if that is a network thread."""
-        return RequestLocal(self.channel.send_callback, self.channel.send_bulk if inline else None)
-
-    def run_bulk(self, request: Request, local: RequestLocal) -> None:
-        """Runs the handler for a bulk request, then returns freed memory to the operating system."""
-        try:
-            self.run(request, local)
-        finally:
-            self.channel.finish_bulk()
-        now = self._now()
-        if now - self._gave_back_ns >= _GIVE_BACK_NS:  # not every time: it takes some milliseconds
-            self._gave_back_ns = now
-            give_back_free_memory()
-
-    def run(self, request: Request, local: RequestLocal) -> None:
-        request.request_dequeue_time_ns = self._now()
-        local.request = request
-        try:
-            self._handle(request, local)
-        except FatalExitError as error:
-            log.critical("Fatal error while handling %r: %s", request, error)
-            self._exit(error.status)
-        except ProtocolError as error:
-            # The client's error, not a bug here: log one line without a stack trace, or any client could fill the log.
-            log.warning("Closing connection %s after a bad request: %s", request.connection_id, error)
-            self.channel.update_error_metrics(request, Errors.INVALID_REQUEST)
-            self.channel.close_unanswered(request)
-        except Exception:
-            log.exception("Handling %r failed", request)
-            self.channel.close_unanswered(request)
-        finally:
-            if local.request is not None:  # None: it was handed over and belongs to another thread
-                local.request = None
-                request.handler_done(self._now)
-
-    def run_callback(self, callback: CallbackRequest, local: RequestLocal) -> None:
-        """Continues a request that has waited. The callback times of one request are added up."""
-        request = callback.request
-        now = self._now()
-        if request.callback_request_dequeue_time_ns != NOT_SET:
-            before = request.callback_request_complete_time_ns - request.callback_request_dequeue_time_ns
-            request.callback_request_dequeue_time_ns = now - before
-            request.callback_request_complete_time_ns = NOT_SET
-        else:
-            request.callback_request_dequeue_time_ns = now
-        local.request = request
-        try:
-            try:
-                callback.callback(local)
-            finally:
-                self.apis.try_complete_actions()
-        except FatalExitError as error:
-            log.critical("Fatal error in a callback of %r: %s", request, error)
-            self._exit(error.status)
-        except Exception:
-            log.exception("A callback of %r failed", request)
-            self.channel.close_unanswered(request)
-        finally:
-            if request.callback_request_complete_time_ns == NOT_SET:
-                request.callback_request_complete_time_ns = self._now()
-            local.request = None
 
 
 class KafkaRequestHandler:

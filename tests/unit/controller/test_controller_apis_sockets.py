@@ -36,7 +36,8 @@ from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.principal import KafkaPrincipal, serialize_principal
 from barnabas.security.standard_authorizer import StandardAuthorizer
 from barnabas.server.data_plane import DataPlane
-from barnabas.server.handler_pool import KafkaRequestHandlerPool, RequestRunner
+from barnabas.server.dispatch import RequestRunner
+from barnabas.server.handler_pool import KafkaRequestHandlerPool
 from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_metrics import RequestTimes

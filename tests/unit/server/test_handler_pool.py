@@ -17,7 +17,8 @@ from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.metrics.names import MBeanName
 from barnabas.network.reactor.memory_pool import SimpleMemoryPool
 from barnabas.network.server.response import CLOSE_CONNECTION, SEND
-from barnabas.server.handler_pool import WAKE_AFTER, KafkaRequestHandlerPool, RequestRunner
+from barnabas.server.dispatch import RequestRunner
+from barnabas.server.handler_pool import WAKE_AFTER, KafkaRequestHandlerPool
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 from network_fixtures import (

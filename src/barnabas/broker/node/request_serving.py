@@ -18,8 +18,8 @@ from barnabas.network.server.socket_server import SocketServer
 from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.server.api_version_manager import ApiVersionManager
 from barnabas.server.data_plane import DataPlane, HandOff
-from barnabas.server.dispatch import ApiDispatcher
-from barnabas.server.handler_pool import KafkaRequestHandlerPool, RequestRunner
+from barnabas.server.dispatch import ApiDispatcher, RequestRunner
+from barnabas.server.handler_pool import KafkaRequestHandlerPool
 from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_metrics import RequestTimes

@@ -53,7 +53,8 @@ from barnabas.security.authorizer import ALLOWED, Action, AuthorizationResult
 from barnabas.security.principal import ANONYMOUS, KafkaPrincipal
 from barnabas.security.request_context import AuthorizableRequestContext
 from barnabas.server.data_plane import DataPlane
-from barnabas.server.handler_pool import KafkaRequestHandlerPool, RequestRunner
+from barnabas.server.dispatch import RequestRunner
+from barnabas.server.handler_pool import KafkaRequestHandlerPool
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_handler_helper import RequestHandlerHelper
