@@ -192,11 +192,12 @@ class ProduceHandler:
                 internal_topics_allowed=internal_topics_allowed,
                 holder=request,
             )
-        # The records are in the log, or a delayed append keeps them. Otherwise a request that waits for other replicas
-        # would keep its whole buffer in memory.
-        for topic in body.topic_data:
-            for partition in topic.partition_data:
-                partition.records = None
+        if request.unanswered:
+            # It waits for other replicas. The records are in the log, or a delayed append keeps them, so the request
+            # must not keep its whole buffer in memory.
+            for topic in body.topic_data:
+                for partition in topic.partition_data:
+                    partition.records = None
 
     def _wait_for_quota(self, request: Request) -> bool:
         """Delays the first request of a connection whose quota entity is throttled; returns whether it did."""
