@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
-# cython: freethreading_compatible=True
+# cython: freethreading_compatible=True, binding=False
 """The append state of a batch, compiled: the twin of `pure.append_state`."""
 
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.list cimport PyList_CheckExact
 from cpython.tuple cimport PyTuple_CheckExact
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint64_t, uint8_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from barnabas._kernels.compiled.record_codec cimport as_bytes, encode_headers, payload_size
 from barnabas._kernels.compiled.varint cimport put_varint, varint_size, zigzag
@@ -90,7 +90,8 @@ cdef class AppendState:
         self.max_timestamp = -1
         self.offset_delta_of_max_timestamp = -1
         self._capacity = min(max(max_size, SMALLEST_BUFFER), LARGEST_FIRST_BUFFER)
-        self._buffer = bytearray(self._capacity)
+        self._buffer = PyByteArray_FromStringAndSize(NULL, self._capacity)
+        memset(PyByteArray_AS_STRING(self._buffer), 0, BATCH_HEADER_SIZE)
         self._used = BATCH_HEADER_SIZE
         self._open = True
         self._count = 0

@@ -29,6 +29,7 @@ from barnabas.clients.producer.errors import (
     ProducerClosedError,
 )
 from barnabas.clients.producer.interceptors import ProducerInterceptor, ProducerInterceptors
+from barnabas.clients.producer.internals.accumulator_config import AccumulatorConfig
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
 from barnabas.clients.producer.internals.core_sharing import CoreSharing
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
@@ -38,9 +39,7 @@ from barnabas.clients.producer.internals.producer_metadata import ProducerMetada
 from barnabas.clients.producer.internals.producer_metrics import GROUP, KafkaProducerMetrics, SenderMetrics
 from barnabas.clients.producer.internals.record_accumulator import (
     NO_WAIT,
-    AccumulatorConfig,
     RecordAccumulator,
-    SerializedRecord,
 )
 from barnabas.clients.producer.internals.record_input import Headers, as_headers, serialize
 from barnabas.clients.producer.internals.sender import Sender
@@ -230,6 +229,7 @@ class KafkaProducer:
             telemetry=self._telemetry,
             clock=clock,
         )
+        self.accumulator.wake = self.sender.wake_for_work
         self._sender_metrics.add_gauges(
             lambda *_: float(self.client.in_flight_request_count()), lambda *_: self._metadata_age_s()
         )
@@ -241,7 +241,7 @@ class KafkaProducer:
         self._is_transactional = cfg.transactional_id is not None
         self._idempotence = _NotIdempotent() if self.transaction_manager is None else self.transaction_manager.machine
         plugged_in = self._interceptors or self._key_serializer or self._value_serializer or self._partitioner
-        self._open_topics = {} if plugged_in or self._is_transactional else self.accumulator.topics
+        self._open_topics = {} if plugged_in or self._is_transactional else self.accumulator.queues.topics
         """The topics whose records `send` may append to an open batch directly: there are no plug-ins to call, and no
         transaction is needed."""
         self._ignore_keys = cfg.partitioner_ignore_keys
@@ -406,7 +406,6 @@ class KafkaProducer:
             TablePartitioner(self.accumulator, self._partitioner, ignore_keys=self.config.partitioner_ignore_keys),
             lambda topic, partition: self._wait_on_metadata(topic, partition, self._max_block_ms)[0],
             lambda: self.metadata.snapshot,
-            self.sender.wake_for_work,
             self.transaction_manager,
             self._clock,
             fills_here,
@@ -451,23 +450,20 @@ class KafkaProducer:
             size = estimate_size_in_bytes_upper_bound(key_bytes, value_bytes, pairs)
             if size > self._max_record_size:
                 raise self._record_too_large(size)
-            made = SerializedRecord(timestamp_ms, key_bytes, value_bytes, pairs, callback, size)
-            result = self.accumulator.append(
-                topic, chosen, made, snapshot, remaining_ms, abort_on_new_batch=self._partitioner is not None
-            )
-            if result.abort_for_new_batch:
-                assert self._partitioner is not None
-                self._partitioner.on_new_batch(topic, snapshot, chosen)
+            made = (timestamp_ms, key_bytes, value_bytes, pairs, callback)
+            append = self.accumulator.append
+            custom = self._partitioner
+            future = append(topic, chosen, made, size, snapshot, remaining_ms, abort_on_new_batch=custom is not None)
+            if future is None:
+                assert custom is not None
+                custom.on_new_batch(topic, snapshot, chosen)
                 if partition is None:
                     chosen = self._partition(topic, key, key_bytes, value, value_bytes, snapshot)
-                result = self.accumulator.append(topic, chosen, made, snapshot, remaining_ms)
-            chosen = result.partition
+                future = append(topic, chosen, made, size, snapshot, remaining_ms)
+            assert future is not None
             if manager is not None and (self._is_transactional or manager.machine.failed):
-                manager.maybe_add_partition(TopicPartition(topic, chosen))
-            if result.wake:
-                self.sender.wake_for_work()
-            assert result.future is not None
-            return result.future
+                manager.maybe_add_partition(future.batch_result.topic_partition)
+            return future
         except ApiError as error:
             if max_block_ms == NO_WAIT and isinstance(error, BufferExhaustedError):
                 raise
@@ -501,7 +497,7 @@ class KafkaProducer:
         """Returns metadata that has the topic and the partition, and the remaining time to block."""
         metadata = self.metadata
         snapshot = metadata.snapshot
-        entry = self.accumulator.topics.get(topic)
+        entry = self.accumulator.queues.topics.get(topic)
         if (
             entry is not None
             and entry.snapshot is snapshot
@@ -545,7 +541,7 @@ class KafkaProducer:
 
     def _remember(self, topic: str, snapshot: MetadataSnapshot, count: int) -> None:
         """Caches the partition count until there is newer metadata."""
-        entry = self.accumulator.entry(topic)
+        entry = self.accumulator.queues.topic(topic)
         if entry.snapshot is not snapshot:
             entry.partition_count = count
             entry.snapshot = snapshot

@@ -169,7 +169,7 @@ def test_what_is_sent_again_goes_back_in_the_order_of_sequences() -> None:
     producer.sender.run_once()
     assert producer.client.in_flight_request_count("1") == 5
     cluster.break_connections(1)
-    queue = producer.accumulator.queue(T0)
+    queue = producer.accumulator.queues.find(T0)
     assert queue is not None
     cluster.run_until(producer, lambda: len(queue.batches) == 5)
     assert [batch.base_sequence for batch in queue.batches] == [1, 2, 3, 4, 5]

@@ -5,22 +5,19 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot, PartitionInfo, TopicInfo
 from barnabas.clients.producer.errors import BufferExhaustedError, ProducerClosedError
+from barnabas.clients.producer.internals.accumulator_config import AccumulatorConfig
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
 from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner
-from barnabas.clients.producer.internals.partition_queue import PartitionQueue, TopicQueues
+from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
+from barnabas.clients.producer.internals.partition_queue import PartitionQueue
 from barnabas.clients.producer.internals.producer_batch import ProducerBatch
-from barnabas.clients.producer.internals.record_accumulator import (
-    AccumulatorConfig,
-    RecordAccumulator,
-    RecordAppendResult,
-    SerializedRecord,
-)
+from barnabas.clients.producer.internals.record_accumulator import RecordAccumulator
 from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION
 from barnabas.common.clock import MockClock
 from barnabas.common.identifiers import ZERO_UUID
@@ -41,6 +38,15 @@ def world(*leaders: Node | None, epoch: int = 0) -> MetadataSnapshot:
     return MetadataSnapshot([ONE, TWO], [TopicInfo("t", ZERO_UUID, partitions)])
 
 
+class Appended(NamedTuple):
+    """What an append did."""
+
+    future: FutureRecordMetadata
+    partition: int
+    wake: bool
+    new_batch_created: bool
+
+
 class Harness:
     def __init__(self, *, memory: int = 1 << 20, **config: Any) -> None:
         self.clock = MockClock()
@@ -52,18 +58,29 @@ class Harness:
             random=Random(1),
         )
         self.world = world(ONE, ONE, TWO)
+        self.woken = 0
+        self.accumulator.wake = self._woken
+
+    def _woken(self) -> None:
+        self.woken += 1
 
     @property
     def now(self) -> int:
         return self.clock.hi_res_milliseconds()
 
-    def append(self, partition: int = 0, size: int = 50, block_ms: float = 0) -> RecordAppendResult:
-        value = b"v" * size
-        record = SerializedRecord(1, None, value, (), None, 82 + size)
-        return self.accumulator.append("t", partition, record, self.world, block_ms)
+    def append(self, partition: int = 0, size: int = 50, block_ms: float = 0) -> Appended:
+        batches = {id(batch) for queue in self.accumulator.queues for batch in queue.batches}
+        woken = self.woken
+        record = (1, None, b"v" * size, (), None)
+        future = self.accumulator.append("t", partition, record, 82 + size, self.world, block_ms)
+        assert future is not None
+        queue = self.accumulator.queues.find(future.batch_result.topic_partition)
+        assert queue is not None
+        new = id(queue.batches[-1]) not in batches
+        return Appended(future, queue.topic_partition.partition, self.woken > woken, new)
 
     def queue(self, partition: int = 0) -> PartitionQueue:
-        queue = self.accumulator.queue(TopicPartition("t", partition))
+        queue = self.accumulator.queues.find(TopicPartition("t", partition))
         assert queue is not None
         return queue
 
@@ -74,7 +91,7 @@ class Harness:
         return self.accumulator.ready(self.world, self.now).next_ready_check_delay_ms
 
     def drain(self, *nodes: Node, max_size: int = 1 << 20) -> list[ProducerBatch]:
-        drained = self.accumulator.drain(self.world, nodes or (ONE,), max_size, self.now)
+        drained = self.accumulator.batch_drain.drain(self.world, nodes or (ONE,), max_size, self.now)
         return [batch for batches in drained.values() for batch in batches]
 
 
@@ -88,7 +105,7 @@ def test_records_share_a_batch_until_it_is_full() -> None:
     assert (third.new_batch_created, third.wake) == (True, True), "the first batch is closed, and so ready"
     harness.append()
     assert not harness.append().wake, "it was ready before"
-    queue = harness.accumulator.queue(TopicPartition("t", 0))
+    queue = harness.accumulator.queues.find(TopicPartition("t", 0))
     assert queue is not None
     assert [batch.record_count for batch in queue.batches] == [2, 2, 1]
     assert harness.accumulator.pool.available_memory() == (1 << 20) - 600
@@ -100,7 +117,7 @@ def test_nothing_keeps_a_batch_that_has_left_its_queue(leaves: str) -> None:
     harness = Harness(delivery_timeout_ms=50)
     accumulator = harness.accumulator
     assert harness.append(UNKNOWN_PARTITION).future is not None
-    entry = accumulator.topics["t"]
+    entry = accumulator.queues.topics["t"]
     sticky = entry.partitioner.sticky
     assert sticky is not None
     queue = harness.queue(sticky.partition)
@@ -145,7 +162,7 @@ def test_memory_is_given_back_when_somebody_else_made_the_batch() -> None:
 
     pool.allocate = slow  # type: ignore[method-assign]
     harness.append()
-    queue = harness.accumulator.queue(TopicPartition("t", 0))
+    queue = harness.accumulator.queues.find(TopicPartition("t", 0))
     assert queue is not None
     assert [batch.record_count for batch in queue.batches] == [2]
     assert pool.available_memory() == (1 << 20) - 200
@@ -156,7 +173,7 @@ def test_no_memory_and_no_time() -> None:
     harness.append()
     with pytest.raises(BufferExhaustedError, match=r"Poolable size: \d+ bytes$"):
         harness.append(partition=1)
-    harness.accumulator.leaderless_topics = {"orders", "bills"}
+    harness.accumulator.errors.leaderless_topics = {"orders", "bills"}
     with pytest.raises(BufferExhaustedError, match=r"Batches wait for a leader of partitions of bills, orders$"):
         harness.append(partition=1)
     assert harness.accumulator.pool.available_memory() == 0
@@ -285,7 +302,7 @@ def test_expiry() -> None:
     harness = Harness(delivery_timeout_ms=1_000)
     harness.append()
     harness.ready()
-    assert harness.accumulator.next_expiry_time_ms == harness.now + 1_000
+    assert harness.accumulator.ready_check.next_expiry_time_ms == harness.now + 1_000
     harness.clock.advance(999)
     assert harness.accumulator.expired_batches(harness.now) == []
     harness.clock.advance(1)
@@ -301,7 +318,7 @@ def test_the_sticky_partition_moves_on_when_its_batch_is_full() -> None:
     assert chosen[0] == chosen[1], "one batch goes to one partition"
     assert len(set(chosen)) > 1
     for partition in set(chosen):
-        queue = harness.accumulator.queue(TopicPartition("t", partition))
+        queue = harness.accumulator.queues.find(TopicPartition("t", partition))
         assert queue is not None
         assert all(batch.record_count == 2 for batch in list(queue.batches)[:-1])
 
@@ -340,7 +357,7 @@ def test_a_batch_that_was_drained_takes_no_more() -> None:
         harness.append()
     (batch,) = harness.drain()
     assert harness.append().new_batch_created
-    assert not harness.accumulator.expand(batch, 100)
+    assert batch.builder.accept(1, None, b"v", (), None, False, True) is None
     assert batch.record_count == 4
     assert (batch.reserved_bytes, harness.accumulator.pool.available_memory()) == (400, (1 << 20) - 600)
 
@@ -408,11 +425,11 @@ def test_a_topic_that_has_refused_a_batch_gets_no_larger_ones() -> None:
     assert parts == 5, "of batch.size"
     assert harness.append().new_batch_created, "also one that was there before is not expanded"
     assert accumulator.pool.available_memory() == (1 << 20) - 400
-    queue = accumulator.queue(TopicPartition("t", 0))
+    queue = accumulator.queues.find(TopicPartition("t", 0))
     assert queue is not None
     assert [batch.record_count for batch in queue.batches] == [2] * 6 + [1]
     for _ in range(3):
-        accumulator.append("u", 0, SerializedRecord(1, None, b"v" * 50, (), None, 132), harness.world, 0)
+        accumulator.append("u", 0, (1, None, b"v" * 50, (), None), 132, harness.world, 0)
     assert accumulator.pool.available_memory() == (1 << 20) - 800, "another topic may have another limit"
 
 
@@ -454,7 +471,7 @@ def test_what_waits_in_expanded_batches_counts_as_load() -> None:
         harness.append(0)
     harness.append(1)
     harness.ready()
-    stats = harness.accumulator.entry("t").partitioner.load_stats
+    stats = harness.accumulator.queues.topic("t").partitioner.load_stats
     assert stats is not None
     assert stats.cumulative_frequency_table == [1, 5], "four times batch.size in one batch, and one"
 
@@ -478,17 +495,26 @@ def test_a_switch_between_the_look_and_the_lock() -> None:
     harness = Harness()
     harness.append(UNKNOWN_PARTITION)
     accumulator = harness.accumulator
-    partitioner = accumulator.entry("t").partitioner
-    original = accumulator._queue
+    partitioner = accumulator.queues.topic("t").partitioner
+    looked = partitioner.sticky
+    assert looked is not None
+    queue = harness.queue(looked.partition)
+    lock = queue.lock
 
-    def switching(entry: TopicQueues, partition: int) -> PartitionQueue:
-        accumulator._queue = original  # type: ignore[method-assign]
-        partitioner.update_partition_info(partitioner.sticky, 10_000, harness.world)
-        return original(entry, partition)
+    class Switching:
+        """A lock that is taken just after another thread has switched."""
 
-    accumulator._queue = switching  # type: ignore[method-assign]
+        def __enter__(self) -> None:
+            queue.lock = lock
+            partitioner.update_partition_info(looked, 10_000, harness.world)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    queue.lock = Switching()  # type: ignore[assignment]
     result = harness.append(UNKNOWN_PARTITION)
     assert partitioner.sticky is not None
+    assert partitioner.sticky is not looked
     assert partitioner.sticky.partition == result.partition
     assert partitioner.sticky.produced_bytes > 0, "it was counted for the partition that it went to"
 
@@ -499,7 +525,7 @@ def test_a_switch_that_was_put_off_happens_when_the_batch_is_gone() -> None:
     harness.world = world(ONE, ONE, ONE)
     for _ in range(3):
         harness.append(UNKNOWN_PARTITION)
-    partitioner = harness.accumulator.entry("t").partitioner
+    partitioner = harness.accumulator.queues.topic("t").partitioner
     before = partitioner.sticky
     assert before is not None
     assert before.produced_bytes >= 200, "enough for a switch, but the second batch has room"
@@ -519,7 +545,7 @@ def test_load_is_told_to_the_partitioner_when_all_partitions_are_known() -> None
     harness.append(0, size=100)
     harness.append(1, size=100)
     harness.ready()
-    partitioner = harness.accumulator.entry("t").partitioner
+    partitioner = harness.accumulator.queues.topic("t").partitioner
     nothing = partitioner.load_stats
     assert nothing is None, "nothing is known about the third"
     harness.append(2, size=100)
@@ -528,9 +554,9 @@ def test_load_is_told_to_the_partitioner_when_all_partitions_are_known() -> None
     stats = partitioner.load_stats
     assert stats is not None
     assert stats.cumulative_frequency_table == [2, 4, 5]
-    harness.accumulator.update_node_latency_stats(TWO.id, harness.now, True)
+    harness.accumulator.ready_check.update_node_latency_stats(TWO.id, harness.now, True)
     harness.clock.advance(51)
-    harness.accumulator.update_node_latency_stats(TWO.id, harness.now, False)
+    harness.accumulator.ready_check.update_node_latency_stats(TWO.id, harness.now, False)
     harness.ready()
     stats = partitioner.load_stats
     assert stats is not None
@@ -584,14 +610,13 @@ def expected(harness: Harness) -> tuple[list[Node], int, set[str], int, list[int
     config = accumulator.config
     nodes: dict[int, Node] = {}
     delay, earliest, unknown = FOREVER, FOREVER, set()
-    queues = accumulator.topics["t"].queues
+    queues = accumulator.queues.topics["t"].queues
     sizes: list[int] = []
     ids: list[int] = []
     for partition, queue in queues.items():
         info = harness.world.partition(queue.topic_partition)
         leader = None if info is None else info.leader
-        state = None if leader is None else accumulator._nodes.get(leader.id)
-        stats = None if state is None else state.latency
+        stats = None if leader is None else accumulator.ready_check._latencies.get(leader.id)
         late = 0 if stats is None else stats.ready_time_ms - stats.drain_time_ms
         if leader is not None and not 0 < config.partition_availability_timeout_ms < late:
             sizes.append(len(queue.batches))
@@ -626,7 +651,7 @@ def test_ready_follows_every_change_of_queues_and_metadata(seed: int, monkeypatc
         retry_backoff_max_ms=100,
         partition_availability_timeout_ms=random.choice([0, 20]),
     )
-    harness.accumulator._retry_backoff = ExponentialBackoff(100, 1, 100, 0, Random(1))
+    harness.accumulator.retry_backoff = ExponentialBackoff(100, 1, 100, 0, Random(1))
     told: list[Any] = []
 
     def tell(_: BuiltInPartitioner, sizes: Any, ids: Any = (), racks: Any = (), excluded: int = 0) -> None:
@@ -634,7 +659,7 @@ def test_ready_follows_every_change_of_queues_and_metadata(seed: int, monkeypatc
         told.append((sizes, ids, excluded))
 
     monkeypatch.setattr(BuiltInPartitioner, "update_partition_load_stats", tell)
-    harness.accumulator.entry("t")
+    harness.accumulator.queues.topic("t")
     in_flight: list[ProducerBatch] = []
     epoch = 0
     for _ in range(80):
@@ -650,9 +675,11 @@ def test_ready_follows_every_change_of_queues_and_metadata(seed: int, monkeypatc
         elif step == 5 and in_flight:
             harness.accumulator.reenqueue(in_flight.pop(random.randrange(len(in_flight))), harness.now)
         elif step == 6:
-            harness.accumulator.update_node_latency_stats(random.choice([1, 2]), harness.now, random.random() < 0.5)
-        elif harness.accumulator.topics["t"].queues:
-            queue = random.choice(list(harness.accumulator.topics["t"].queues.values()))
+            harness.accumulator.ready_check.update_node_latency_stats(
+                random.choice([1, 2]), harness.now, random.random() < 0.5
+            )
+        elif harness.accumulator.queues.topics["t"].queues:
+            queue = random.choice(list(harness.accumulator.queues.topics["t"].queues.values()))
             queue.muted = not queue.muted
         harness.clock.advance(random.choice([0, 1, 5, 30]))
         found = harness.accumulator.ready(harness.world, harness.now)
@@ -660,12 +687,12 @@ def test_ready_follows_every_change_of_queues_and_metadata(seed: int, monkeypatc
         assert found.ready_nodes == nodes
         assert found.next_ready_check_delay_ms == delay
         assert found.unknown_leader_topics == unknown
-        assert harness.accumulator.next_expiry_time_ms == expiry
+        assert harness.accumulator.ready_check.next_expiry_time_ms == expiry
         if sizes is None:
             assert told[-1][0] is None
         else:
             assert told[-1][:2] == (sizes, ids)
-            queues = harness.accumulator.topics["t"].queues.values()
+            queues = harness.accumulator.queues.topics["t"].queues.values()
             leaders_known = [harness.world.leader_for(queue.topic_partition) for queue in queues]
             assert told[-1][2] == sum(leader is not None for leader in leaders_known) - len(sizes)
 
@@ -680,12 +707,12 @@ def test_a_topic_that_has_refused_a_batch_is_no_longer_weighed_by_bytes() -> Non
     harness.append(1)
     (big,) = harness.drain(ONE)
     harness.ready()
-    stats = accumulator.entry("t").partitioner.load_stats
+    stats = accumulator.queues.topic("t").partitioner.load_stats
     assert stats is not None
     assert stats.cumulative_frequency_table == [5, 6], "none, and one batch with four times batch.size"
     accumulator.split_and_reenqueue(big)
     harness.ready()
-    stats = accumulator.entry("t").partitioner.load_stats
+    stats = accumulator.queues.topic("t").partitioner.load_stats
     assert stats is not None
     assert stats.cumulative_frequency_table == [1, 4], "three batches of those that it was split into, and one"
 
@@ -709,7 +736,7 @@ def test_drain_follows_every_change_of_queues_and_metadata(seed: int) -> None:
             waiting = {
                 where.partition: queue.batches[0]
                 for where in mine
-                if (queue := harness.accumulator.queue(where)) is not None and queue.batches
+                if (queue := harness.accumulator.queues.find(where)) is not None and queue.batches
             }
             drained = harness.drain(node)
             assert {batch.topic_partition.partition: batch for batch in drained} == waiting

@@ -282,7 +282,7 @@ def test_a_delivery_time_out_names_the_last_error() -> None:
     cluster.run_until(producer, future.done)
     assert str(future.exception(0)).endswith(". The last error was KAFKA_STORAGE_ERROR from node 1")
     settle(cluster, producer, producer.send("t", b"v"))
-    assert not producer.accumulator.last_errors, "it works again"
+    assert not producer.accumulator.errors.last, "it works again"
 
 
 @pytest.mark.mechanism("P11")
@@ -294,7 +294,7 @@ def test_a_send_without_memory_names_the_last_error() -> None:
     cluster.fail_next(ApiKey.PRODUCE, *[Errors.KAFKA_STORAGE_ERROR] * 20)
     for partition in range(3):
         producer.send("t", bytes(900), partition=partition)
-    cluster.run_until(producer, lambda: len(producer.accumulator.last_errors) == 3)
+    cluster.run_until(producer, lambda: len(producer.accumulator.errors.last) == 3)
     error = producer.send("t", bytes(900), partition=0).exception(0)
     assert isinstance(error, BufferExhaustedError)
     assert str(error).startswith("Failed to allocate ")
@@ -350,7 +350,7 @@ def moved_while_in_flight(max_in_flight: int) -> tuple[ScriptedCluster, KafkaPro
 def test_one_in_flight_keeps_the_order_without_idempotence() -> None:
     """The partition is muted while a batch is in flight: what fails goes out again before what follows it."""
     cluster, producer, futures = moved_while_in_flight(1)
-    queue = producer.accumulator.queue(TopicPartition("t", 0))
+    queue = producer.accumulator.queues.find(TopicPartition("t", 0))
     assert queue is not None
     assert queue.muted
     settle(cluster, producer, *futures)

@@ -119,7 +119,7 @@ class BatchCompletion:
         leader = self._metadata.snapshot.leader_for(partition)
         where = "" if leader is None else f" from node {leader.id}"
         what = "" if result.message is None else f" ({result.message})"
-        self._accumulator.note_error(partition, f"{result.error.name}{where}{what}")
+        self._accumulator.errors.note(partition, f"{result.error.name}{where}{what}")
 
     def _can_retry(self, batch: ProducerBatch, result: PartitionResult, now: int) -> bool:
         manager = self._transaction_manager
@@ -157,8 +157,8 @@ class BatchCompletion:
                 assert self.resolver is not None
                 self.resolver.proved(batch)
             manager.partitions.handle_completed_batch(batch, base_offset)
-        if self._accumulator.last_errors:
-            self._accumulator.last_errors.pop(batch.topic_partition, None)
+        if self._accumulator.errors.last:
+            self._accumulator.errors.last.pop(batch.topic_partition, None)
         return batch.complete(base_offset, log_append_time)
 
     def complete_as_written(self, batch: ProducerBatch) -> None:
@@ -200,7 +200,7 @@ class BatchCompletion:
 
     def fail_expired(self, expired: Iterable[ProducerBatch], now: int) -> None:
         for batch in expired:
-            why = self._accumulator.why_unsent(batch.topic_partition)
+            why = self._accumulator.errors.why_unsent(batch.topic_partition)
             last_error = "" if why is None else f". The last error was {why}"
             self._fail(
                 batch,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 partition_for_key = murmur2.partition_for_key
 
-log = logging.getLogger(__name__)
-
 __all__ = ["BuiltInPartitioner", "PartitionLoadStats", "StickyPartitionInfo", "partition_for_key"]
 
 
@@ -31,16 +28,16 @@ class PartitionLoadStats:
     binary search: the idle one in 4 of 8 cases, the slowest in 1.
     """
 
-    __slots__ = ("cumulative_frequency_table", "partition_ids")
+    __slots__ = ("_total", "cumulative_frequency_table", "partition_ids")
 
     def __init__(self, queue_sizes: Sequence[int], partition_ids: Sequence[int]) -> None:
         most = max(queue_sizes) + 1
         self.cumulative_frequency_table = list(accumulate([most - size for size in queue_sizes]))
         self.partition_ids = partition_ids
+        self._total = self.cumulative_frequency_table[-1]
 
     def draw(self, random: int) -> int:
-        table = self.cumulative_frequency_table
-        return self.partition_ids[bisect_right(table, random % table[-1])]
+        return self.partition_ids[bisect_right(self.cumulative_frequency_table, random % self._total)]
 
 
 class StickyPartitionInfo:
@@ -83,12 +80,11 @@ class BuiltInPartitioner:
     """
 
     __slots__ = (
-        "_load_stats",
         "_lock",
         "_rack",
-        "_rack_load_stats",
         "_random",
         "_sticky_batch_size",
+        "load_stats",
         "may_switch",
         "open_batch",
         "sticky",
@@ -103,7 +99,7 @@ class BuiltInPartitioner:
         self.open_batch: RecordBatchBuilder = NO_BATCH
         """The last batch of the sticky partition, while it takes records without a decision."""
         self.may_switch = False
-        """Whether ``open_batch`` was ready when it was chosen: then ``batch.size`` bytes are enough for a switch."""
+        """Whether ``open_batch`` was ready in `stick_to`: then ``batch.size`` bytes are enough for a switch."""
         self._sticky_batch_size = sticky_batch_size
         self._rack = rack
         """The rack whose leaders are preferred; None: any."""
@@ -111,31 +107,24 @@ class BuiltInPartitioner:
         self._lock = threading.Lock()
         """Guards the first choice, against two threads making it. A switch is guarded by the lock of the old
         partition's queue. Taken with no other lock held, and no other lock is taken inside it."""
-        self._load_stats: PartitionLoadStats | None = None
-        self._rack_load_stats: PartitionLoadStats | None = None
+        self.load_stats: PartitionLoadStats | None = None
+        """The table that partitions are drawn from; None: uniformly from all that have a leader."""
 
     # -- choosing
 
     def _next_partition(self, snapshot: MetadataSnapshot) -> int:
         random = self._random.getrandbits(31)
-        stats = self._rack_load_stats or self._load_stats
+        stats = self.load_stats
         if stats is not None:
-            partition = stats.draw(random)
-        else:
-            available = snapshot.available_partitions(self.topic)
-            if self._rack is not None:
-                available = [
-                    partition
-                    for partition in available
-                    if (leader := snapshot.leader_of(self.topic, partition)) is not None and leader.rack == self._rack
-                ] or available
-            if available:
-                partition = available[random % len(available)]
-            else:
-                partition = random % (snapshot.partition_count(self.topic) or 1)
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug("Switching to partition %d in topic %s", partition, self.topic)
-        return partition
+            return stats.draw(random)
+        available = snapshot.available_partitions(self.topic)
+        if self._rack is not None:
+            available = [
+                partition
+                for partition in available
+                if (leader := snapshot.leader_of(self.topic, partition)) is not None and leader.rack == self._rack
+            ] or available
+        return available[random % len(available)] if available else random % (snapshot.partition_count(self.topic) or 1)
 
     def peek_current_partition_info(self, snapshot: MetadataSnapshot) -> StickyPartitionInfo:
         """Returns the current choice; the first caller makes it."""
@@ -153,20 +142,23 @@ class BuiltInPartitioner:
 
     def update_partition_info(
         self,
-        info: StickyPartitionInfo | None,
+        info: StickyPartitionInfo,
         appended_bytes: int,
         snapshot: MetadataSnapshot,
         enable_switch: bool = True,
-    ) -> None:
-        """Counts the appended bytes, and switches if it is time. The partition's queue lock must be held."""
-        if info is None:
-            return
+    ) -> bool:
+        """Counts the appended bytes, and switches if it is time; returns whether it did.
+
+        The partition's queue lock must be held."""
         open_batch = self.open_batch
         produced = info.produced_bytes = info.produced_bytes + appended_bytes + open_batch.take_sticky_bytes()
         if (enable_switch and produced >= self._sticky_batch_size) or produced >= 2 * self._sticky_batch_size:
             open_batch.sticky_limit = 0
             self.open_batch = NO_BATCH
+            self.may_switch = False
             self.sticky = StickyPartitionInfo(self._next_partition(snapshot))
+            return True
+        return False
 
     def stick_to(self, info: StickyPartitionInfo, batch: RecordBatchBuilder, ready: bool) -> None:
         """Appends directly to this batch until it reaches a size at which a switch is possible.
@@ -188,6 +180,7 @@ class BuiltInPartitioner:
             if self.sticky is not None:
                 self.sticky.produced_bytes += batch.take_sticky_bytes()
             self.open_batch = NO_BATCH
+            self.may_switch = False
 
     # -- load
 
@@ -209,22 +202,13 @@ class BuiltInPartitioner:
             or len(queue_sizes) + excluded < 2
             or (not excluded and queue_sizes.count(queue_sizes[0]) == len(queue_sizes))
         ):
-            self._load_stats = None
-            self._rack_load_stats = None
+            self.load_stats = None
             return
-        self._load_stats = PartitionLoadStats(queue_sizes, partition_ids)
-        if self._rack is not None:
+        if self._rack is not None and self._rack in racks:
             local = [index for index, rack in enumerate(racks) if rack == self._rack]
-            self._rack_load_stats = (
-                PartitionLoadStats([queue_sizes[index] for index in local], [partition_ids[index] for index in local])
-                if local
-                else None
-            )
-
-    @property
-    def load_stats(self) -> PartitionLoadStats | None:
-        """The table that partitions are drawn from; None: uniformly from all that have a leader."""
-        return self._rack_load_stats or self._load_stats
+            queue_sizes = [queue_sizes[index] for index in local]
+            partition_ids = [partition_ids[index] for index in local]
+        self.load_stats = PartitionLoadStats(queue_sizes, partition_ids)
 
     def __repr__(self) -> str:
         sticky = self.sticky

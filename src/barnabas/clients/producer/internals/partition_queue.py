@@ -1,14 +1,15 @@
-"""The queues of a topic's batches, one for each partition."""
+"""The queues of batches, one for each partition."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from barnabas._kernels import murmur2
 from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot
-from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner, StickyPartitionInfo
+from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.records.builder import NO_BATCH, RecordBatchBuilder
 
@@ -46,7 +47,7 @@ class TopicQueues:
         self.topic = topic
         self.partitioner = partitioner
         self.queues: dict[int, PartitionQueue] = {}
-        """Grows only, with the accumulator's lock held; a lookup needs none."""
+        """Grows only, by `PartitionQueues.queue`; a lookup needs no lock."""
         self.snapshot: MetadataSnapshot = EMPTY_SNAPSHOT
         """The metadata that `partition_count` comes from. Set together with it, after it."""
         self.partition_count = 0
@@ -66,23 +67,80 @@ class TopicQueues:
         """Switches to the next sticky partition if it is time; returns whether another batch is open for records."""
         partitioner = self.partitioner
         sticky = partitioner.sticky
-        queue = None if sticky is None else self.queues.get(sticky.partition)
+        queue = None if sticky is None or not partitioner.may_switch else self.queues.get(sticky.partition)
         if sticky is None or queue is None:
             return False
         with queue.lock:
             if partitioner.sticky is sticky:
-                partitioner.update_partition_info(sticky, 0, self.snapshot, partitioner.may_switch)
-                self.stick_to_open_batch(sticky)
-        return partitioner.sticky is not sticky
+                if not partitioner.update_partition_info(sticky, 0, self.snapshot):
+                    return False
+                self.stick_to_open_batch()
+        return True
 
-    def stick_to_open_batch(self, before: StickyPartitionInfo) -> None:
-        """Appends directly to the open batch of the sticky partition, if that is no longer ``before``.
+    def stick_to_open_batch(self) -> None:
+        """Appends directly to the open batch of the sticky partition, which has just been chosen.
 
         The lock of its queue is not held. That is safe: its batch only grows, so a limit computed from an older size is
         too low, and a batch that was closed meanwhile refuses all records.
         """
-        current = self.partitioner.sticky
-        if current is not None and current is not before:
-            queue = self.queues.get(current.partition)
-            if queue is not None:
-                self.partitioner.stick_to(current, queue.open_batch, queue.open_batch_is_ready)
+        sticky = self.partitioner.sticky
+        queue = None if sticky is None else self.queues.get(sticky.partition)
+        if sticky is not None and queue is not None:
+            self.partitioner.stick_to(sticky, queue.open_batch, queue.open_batch_is_ready)
+
+
+class PartitionQueues:
+    """All queues of a producer, by topic and partition. Topics and queues are added, and never removed."""
+
+    __slots__ = ("_lock", "_make_partitioner", "layout", "topics")
+
+    def __init__(self, make_partitioner: Callable[[str], BuiltInPartitioner]) -> None:
+        self._make_partitioner = make_partitioner
+        self._lock = threading.Lock()
+        """Guards the addition of topics and queues. No other lock is taken while it is held."""
+        self.topics: dict[str, TopicQueues] = {}
+        """Grows while other threads read it: iterate over a copy of its values."""
+        self.layout = 0
+        """Incremented after a topic or a queue is added."""
+
+    def topic(self, topic: str) -> TopicQueues:
+        """Returns the queues of a topic; adds the topic if there is none."""
+        entry = self.topics.get(topic)
+        if entry is None:
+            with self._lock:
+                entry = self.topics.get(topic)
+                if entry is None:
+                    entry = self.topics[topic] = TopicQueues(topic, self._make_partitioner(topic))
+                    self.layout += 1
+        return entry
+
+    def queue(self, partition: TopicPartition) -> PartitionQueue:
+        """Returns the queue of a partition; adds it if there is none."""
+        entry = self.topic(partition.topic)
+        queue = entry.queues.get(partition.partition)
+        if queue is None:
+            with self._lock:
+                queue = entry.queues.get(partition.partition)
+                if queue is None:
+                    queue = PartitionQueue(partition)
+                    entry.queues = {**entry.queues, partition.partition: queue}
+                    self.layout += 1
+        return queue
+
+    def find(self, partition: TopicPartition) -> PartitionQueue | None:
+        """Returns the queue of a partition, if there is one."""
+        entry = self.topics.get(partition.topic)
+        return None if entry is None else entry.queues.get(partition.partition)
+
+    def __iter__(self) -> Iterator[PartitionQueue]:
+        for entry in list(self.topics.values()):
+            yield from entry.queues.values()
+
+    def forget_open_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Drops references to a batch that has left its queue, whose lock is held.
+
+        A reference would keep memory that the pool counts as free when the batch is done."""
+        builder = batch.builder
+        if queue.open_batch is builder:
+            queue.open_batch = NO_BATCH
+        self.topics[queue.topic_partition.topic].partitioner.forget(builder)

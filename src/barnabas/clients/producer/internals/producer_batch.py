@@ -22,6 +22,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.records.batch import (
     ATTRIBUTES_OFFSET,
     CRC_OFFSET,
+    HEADER_SIZE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
@@ -143,7 +144,7 @@ class ProducerBatch:
         self.builder = builder
         self.produce_future = ProduceRequestResult(topic_partition)
         builder.give_futures(FutureRecordMetadata, self.produce_future, now)
-        self.ready_size = builder.max_size
+        self.ready_size = max(builder.max_size, HEADER_SIZE + 1)
         """The batch is ready from this size on. It may take more records while it waits to be drained."""
         self.created_ms = created_ms
         self.drained_ms = 0
@@ -187,7 +188,7 @@ class ProducerBatch:
 
         A full batch may still take records: the accumulator decides that (``not builder.is_open``)."""
         builder = self.builder
-        return not builder.is_open or (builder.record_count > 0 and builder.estimated_size >= self.ready_size)
+        return not builder.is_open or builder.estimated_size >= self.ready_size
 
     @property
     def estimated_size_in_bytes(self) -> int:
@@ -318,6 +319,14 @@ class ProducerBatch:
 
     def waited_time_ms(self, now: int) -> int:
         return max(0, now - self.last_attempt_ms)
+
+    def backs_off(self, now: int) -> bool:
+        """Whether a failed batch waits before its retry. It does not if its partition has a new leader."""
+        return (
+            self.attempts > 0
+            and not self.has_leader_changed_for_the_ongoing_retry
+            and self.waited_time_ms(now) < self.retry_backoff_ms
+        )
 
     def has_reached_delivery_timeout(self, delivery_timeout_ms: int, now: int) -> bool:
         return delivery_timeout_ms <= now - self.created_ms

@@ -321,25 +321,25 @@ class Sender:
                 self._metadata.add(topic, now)
             log.debug("Asking for metadata: no leader is known for partitions of %s", result.unknown_leader_topics)
             self._metadata.request_update()
-            accumulator.leaderless_topics = result.unknown_leader_topics
-        elif accumulator.leaderless_topics:
-            accumulator.leaderless_topics = set()
+            accumulator.errors.leaderless_topics = result.unknown_leader_topics
+        elif accumulator.errors.leaderless_topics:
+            accumulator.errors.leaderless_topics = set()
         not_ready_ms = FOREVER
         ready_nodes: list[Node] = []
         for node in result.ready_nodes:
             if self._client.ready(node, now):
                 if self._watches_latency:
-                    accumulator.update_node_latency_stats(node.id, now, True)
+                    accumulator.ready_check.update_node_latency_stats(node.id, now, True)
                 ready_nodes.append(node)
             else:
                 if self._watches_latency:
-                    accumulator.update_node_latency_stats(node.id, now, False)
+                    accumulator.ready_check.update_node_latency_stats(node.id, now, False)
                 not_ready_ms = min(not_ready_ms, self._client.poll_delay_ms(node, now))
         batches: Mapping[int, list[ProducerBatch]] = {}
         if ready_nodes:
-            batches = accumulator.drain(snapshot, ready_nodes, self._config.max_request_size, now)
+            batches = accumulator.batch_drain.drain(snapshot, ready_nodes, self._config.max_request_size, now)
             self._take_off(batches)
-        expiry_ms = min(accumulator.next_expiry_time_ms, self._in_flight_batches.next_expiry_time_ms)
+        expiry_ms = min(accumulator.ready_check.next_expiry_time_ms, self._in_flight_batches.next_expiry_time_ms)
         if now >= expiry_ms:
             expiry_ms = self._fail_expired(now)
         if not batches:
@@ -364,7 +364,7 @@ class Sender:
         """Fails expired batches; returns when the next one expires."""
         self._completion.fail_expired(self._accumulator.expired_batches(now), now)
         self._completion.fail_expired(self._in_flight_batches.expired(now), now)
-        return min(self._accumulator.next_expiry_time_ms, self._in_flight_batches.next_expiry_time_ms)
+        return min(self._accumulator.ready_check.next_expiry_time_ms, self._in_flight_batches.next_expiry_time_ms)
 
     def _expire_behind_request(self) -> None:
         """Fails expired batches in an iteration that a transactional request has used.
@@ -373,7 +373,7 @@ class Sender:
         records would wait for it beyond ``delivery.timeout.ms``.
         """
         now = self._now()
-        if self._accumulator.next_expiry_time_ms == FOREVER:
+        if self._accumulator.ready_check.next_expiry_time_ms == FOREVER:
             self._accumulator.ready(self._metadata.snapshot, now)  # batches may have been added since the last call
         self._fail_expired(now)
 

@@ -206,7 +206,7 @@ class SequenceResolver:
     def _ask_again(self, question: SequenceQuestion, now: int) -> None:
         question.stage = Stage.ASK
         question.witness = None
-        question.not_before_ms = now + self._accumulator.retry_backoff_ms(question.tries - 1)
+        question.not_before_ms = now + self._accumulator.retry_backoff.backoff(question.tries - 1)
 
     def _give_up(self, partition: TopicPartition, why: str) -> None:
         log.info("Whether the leader of %s has a batch that it refused cannot be told: %s", partition, why)

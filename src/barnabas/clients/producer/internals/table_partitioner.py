@@ -14,6 +14,7 @@ from barnabas.clients.producer.internals.record_accumulator import RecordAccumul
 from barnabas.clients.producer.internals.table_hash import partitions_for_keys
 from barnabas.clients.producer.internals.table_input import RECORD_OVERHEAD, Numbers, TableInput
 from barnabas.clients.producer.partitioner import Partitioner
+from barnabas.common.topic_partition import TopicPartition
 from barnabas.records.batch import CompressionType
 from barnabas.records.builder import COMPRESSION_RATE_ESTIMATION_FACTOR
 
@@ -51,14 +52,14 @@ class TablePartitioner:
         accumulator = self._accumulator
         batch_size = accumulator.config.batch_size
         factor = self._compression_factor(topic)
-        entry = accumulator.entry(topic)
+        entry = accumulator.queues.topic(topic)
         partitioner = entry.partitioner
         while True:
             info = partitioner.sticky or partitioner.peek_current_partition_info(snapshot)
             # A whole batch, however little room there is: few rows are not worth two batches.
             count, size, last = measure(max(int(batch_size / factor), share))
             appended = round(size * factor)
-            queue = entry.queues.get(info.partition) or accumulator.open_queue(topic, info.partition)
+            queue = entry.queues.get(info.partition) or accumulator.queues.queue(TopicPartition(topic, info.partition))
             with queue.lock:
                 if partitioner.sticky is not info:
                     continue
@@ -130,13 +131,13 @@ class TablePartitioner:
     ) -> None:
         batch_size = self._accumulator.config.batch_size
         upto = np.cumsum((sizes[rows] + RECORD_OVERHEAD) * self._compression_factor(topic))
-        partitioner = self._accumulator.entry(topic).partitioner
+        partitioner = self._accumulator.queues.topic(topic).partitioner
         chosen: list[int] = []
         ends: list[int] = [0]
         before, last = 0.0, float(upto[-1])
         while ends[-1] < len(rows):
             info = partitioner.peek_current_partition_info(snapshot)
-            with self._accumulator.open_queue(topic, info.partition).lock:
+            with self._accumulator.queues.queue(TopicPartition(topic, info.partition)).lock:
                 if partitioner.is_partition_changed(info):
                     continue
                 room = batch_size - info.produced_bytes

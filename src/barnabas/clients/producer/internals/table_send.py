@@ -66,7 +66,6 @@ class TableSender:
         partitioner: TablePartitioner,
         wait_on_metadata: WaitOnMetadata,
         current_snapshot: Callable[[], MetadataSnapshot],
-        wake: Callable[[], None],
         transaction_manager: TransactionManager | None,
         clock: Clock,
         fills_here: Callable[[], None] | None = None,
@@ -78,7 +77,6 @@ class TableSender:
         self._partitioner = partitioner
         self._wait_on_metadata = wait_on_metadata
         self._current_snapshot = current_snapshot
-        self._wake = wake
         self._manager = transaction_manager
         self._clock = clock
         self._usual_limit = min(config.table_batch_size, max(config.buffer_memory // 4, accumulator.config.batch_size))
@@ -231,12 +229,10 @@ class TableSender:
                 reserved_bytes=reserved,
             )
             builder.max_record_size = int(np.maximum.reduce(sizes)) + HEADER_SIZE + MAX_RECORD_OVERHEAD
-            wake = accumulator.append_batch(batch)
+            accumulator.append_batch(batch)
         except BaseException:
             accumulator.pool.deallocate(reserved)
             raise
-        if wake:
-            self._wake()
         manager = self._manager
         if manager is not None and (manager.is_transactional or manager.machine.failed):
             manager.maybe_add_partition(where)
