@@ -115,7 +115,7 @@ class KafkaProducer:
     ``str.encode``.
     """
 
-    def __init__(
+    def __init__(  # more than ten: the plug-ins of an application, and the seams that tests replace
         self,
         config: Mapping[str, object] | None = None,
         /,
@@ -297,15 +297,20 @@ class KafkaProducer:
         entry = self._open_topics.get(topic)
         if entry is not None and entry.snapshot is self.metadata.snapshot and not self._idempotence.failed:
             # Fast path for most records: the topic is known, and the partition's open batch has room.
+            future: FutureRecordMetadata | None = None
             if partition is None and (key is None or self._ignore_keys):
                 future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
                 if future is None and entry.switch_partition():
                     future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
             else:
-                batch = entry.open_batch(partition, key)
-                future = batch.accept(timestamp_ms, key, value, headers, callback, False)
+                chosen = partition
+                if partition is None and type(key) is bytes:
+                    chosen = partition_for_key(key, entry.partition_count)
+                queue = entry.queues.get(chosen)  # type: ignore[arg-type]
+                if queue is not None and chosen < entry.partition_count:  # type: ignore[operator]
+                    future = queue.open_batch.accept(timestamp_ms, key, value, headers, callback, False)
             if future is not None:
-                return future  # type: ignore[no-any-return]
+                return future
         if max_block_ms is None:
             max_block_ms = self._max_block_ms
         return self._do_send(topic, value, key, headers, partition, timestamp_ms, callback, max_block_ms)

@@ -506,6 +506,7 @@ def test_a_switch_between_the_look_and_the_lock() -> None:
 
         def __enter__(self) -> None:
             queue.lock = lock
+            assert looked is not None
             partitioner.update_partition_info(looked, 10_000, harness.world)
 
         def __exit__(self, *_: object) -> None:

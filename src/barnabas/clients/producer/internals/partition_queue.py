@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from barnabas._kernels import murmur2
 from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot
 from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner
 from barnabas.common.topic_partition import TopicPartition
@@ -15,8 +14,6 @@ from barnabas.records.builder import NO_BATCH, RecordBatchBuilder
 
 if TYPE_CHECKING:
     from barnabas.clients.producer.internals.producer_batch import ProducerBatch
-
-partition_for_key = murmur2.partition_for_key
 
 
 class PartitionQueue:
@@ -53,15 +50,6 @@ class TopicQueues:
         self.partition_count = 0
         self.touched = False
         """Whether a batch was begun since the last metadata check: metadata keeps such a topic."""
-
-    def open_batch(self, partition: int | None, key: Any) -> RecordBatchBuilder:
-        """Returns the batch for records with this partition, or else this key; `NO_BATCH` if there is none yet."""
-        if partition is None:
-            if type(key) is not bytes:
-                return NO_BATCH
-            partition = partition_for_key(key, self.partition_count)
-        queue = self.queues.get(partition)
-        return NO_BATCH if queue is None or partition >= self.partition_count else queue.open_batch
 
     def switch_partition(self) -> bool:
         """Switches to the next sticky partition if it is time; returns whether another batch is open for records."""

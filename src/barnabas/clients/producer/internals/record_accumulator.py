@@ -169,7 +169,8 @@ class RecordAccumulator:
                         or (ready and partitioner.update_partition_info(sticky, 0, snapshot))
                     ):
                         continue
-                    future = None
+                    future: FutureRecordMetadata | None = None
+                    wake = False
                     if batch is not None and batch.builder.is_open:
                         future = self._append_to_last(batch, record, size, sticky is not None)
                         # If the record did not fit, the batch is closed now, and so is ready.
@@ -179,25 +180,25 @@ class RecordAccumulator:
                             and partitioner.update_partition_info(sticky, 0, snapshot)
                         ):
                             continue
-                    if future is not None:
-                        assert batch is not None
-                        # A batch that was ready before gives the I/O thread no new work.
-                        wake = not ready and batch.is_ready and len(batches) == 1
-                    elif reserved or (
-                        not abort_on_new_batch and self.pool.try_allocate(max(self.config.batch_size, size))
+                    if future is None and (
+                        reserved
+                        or (not abort_on_new_batch and self.pool.try_allocate(max(self.config.batch_size, size)))
                     ):
                         reserved = 0
-                        batch = self._add_batch(queue, size)
-                        future = batch.builder.accept(*record, sticky is not None, True)
+                        batch = None
+                        future = self._add_batch(queue, size).builder.accept(*record, sticky is not None, True)
                         assert future is not None, "the first record always fits"
-                        # A third batch gives the I/O thread no new work: with two, the first one was ready.
-                        wake = len(batches) <= 2
                     if future is not None:
-                        self._open(queue, batch, entry, sticky, snapshot)
+                        self._open(queue, entry, sticky, snapshot)
+                        # A batch that was ready before gives the I/O thread no new work. Neither does a third batch:
+                        # with two, the first one was ready.
+                        wake = (
+                            len(batches) <= 2 if batch is None else not ready and len(batches) == 1 and batch.is_ready
+                        )
+                if wake:
+                    self.wake()
                 if future is not None:
-                    if wake:
-                        self.wake()
-                    return future  # type: ignore[no-any-return]
+                    return future
                 if abort_on_new_batch:
                     return None
                 if max_time_to_block_ms == NO_WAIT:
@@ -224,7 +225,6 @@ class RecordAccumulator:
     def _open(
         self,
         queue: PartitionQueue,
-        batch: ProducerBatch,
         entry: TopicQueues,
         sticky: StickyPartitionInfo | None,
         snapshot: MetadataSnapshot,
@@ -233,6 +233,7 @@ class RecordAccumulator:
 
         At that size the batch becomes ready and the I/O thread is woken up. Before, the sticky partition may change.
         """
+        batch = queue.batches[-1]
         builder = batch.builder
         ready = queue.open_batch_is_ready = batch.is_ready
         builder.limit = self._record_limit if ready else min(self._record_limit, batch.ready_size)
