@@ -146,11 +146,14 @@ class ScriptedClient:
         pass
 
 
+class _Coordinators:
+    is_transaction_v2_enabled = True
+
+
 class _Manager:
     def __init__(self, two_phase_commit: bool) -> None:
         self.enable_two_phase_commit = two_phase_commit
-        self.coordinators = self
-        self.is_transaction_v2_enabled = True
+        self.coordinators = _Coordinators()
         self.producer_id_and_epoch = ProducerIdAndEpoch(-1, -1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -70,7 +71,7 @@ class Priority(IntEnum):
     EPOCH_BUMP = 4
 
 
-class TxnRequestHandler:
+class TxnRequestHandler(ABC):
     """One request, retried until its final response, which is handled with the manager's lock held."""
 
     coordinator_type: CoordinatorType | None = CoordinatorType.TRANSACTION
@@ -99,18 +100,21 @@ class TxnRequestHandler:
     # -- interface for the network client
 
     @property
+    @abstractmethod
     def api_key(self) -> ApiKey:
-        raise NotImplementedError
+        """The API that the request belongs to."""
 
     @property
     def allowed_versions(self) -> VersionRange:
         return self.api_key.stable_versions
 
+    @abstractmethod
     def build(self, version: int) -> Request:
-        raise NotImplementedError
+        """Returns the request for a version."""
 
+    @abstractmethod
     def handle_response(self, response: Response) -> None:
-        raise NotImplementedError
+        """Handles a response: completes, fails or retries the request."""
 
     # -- outcome
 
