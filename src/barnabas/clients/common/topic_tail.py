@@ -22,6 +22,8 @@ from barnabas.records.reader import Record, read_records
 log = logging.getLogger(__name__)
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
+_RETRY_BACKOFF_MS: Final = 100
+"""The default of a consumer's ``retry.backoff.ms``."""
 
 
 class TailedRecord(NamedTuple):
@@ -34,7 +36,8 @@ class TailedRecord(NamedTuple):
 class TopicTail:
     """The positions of a reader in each partition of a topic.
 
-    It waits for a topic that does not exist yet, and then reads it from its beginning.
+    It waits for a topic that does not exist yet, and then reads it from its beginning. After an error that may pass, it
+    retries like a consumer: after a backoff, for as long as `poll` is called. Other errors are raised.
     """
 
     def __init__(
@@ -66,6 +69,8 @@ class TopicTail:
         found: list[TailedRecord] = []
         for node, partitions in by_node.items():
             found += self._fetch(state, node, partitions, max_wait_ms // len(by_node))
+        if self._state is None:
+            self._clock.sleep(min(_RETRY_BACKOFF_MS, max_wait_ms))
         return found
 
     def _find_positions(self, state: ClusterState, partitions: list[TopicPartition]) -> bool:
@@ -92,7 +97,9 @@ class TopicTail:
                     assert data.records is None or isinstance(data.records, bytes | bytearray | memoryview)
                     found += self._read(partition, data.records or b"")
                 case Recovery.REFRESH_METADATA | Recovery.RETRY:
-                    log.info("Reading %s: %s, trying again", partition, Errors.for_code(data.error_code).name)
+                    error = Errors.for_code(data.error_code)
+                    level = logging.WARNING if error is Errors.UNKNOWN_SERVER_ERROR else logging.INFO
+                    log.log(level, "Retrying the fetch of %s after %s", partition, error.name)
                     self._state = None
                 case Recovery.RESET_OFFSET:  # the records were deleted meanwhile
                     self._positions[partition] = max(data.log_start_offset, 0)

@@ -176,16 +176,25 @@ def test_an_error_of_the_whole_response_is_that_of_each_partition() -> None:
         made.fetch(NODE, {T0: row(0)})
 
 
+class SteppingClock(MockClock):
+    """A clock on which a sleep is over at once."""
+
+    def sleep(self, milliseconds: float) -> None:
+        self.advance(milliseconds)
+
+
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_tail_recovers_from_what_passes(error: Errors) -> None:
     failed = PartitionData(partition_index=0, error_code=error, log_start_offset=6)
     client = ScriptedClient(failed, PartitionData(partition_index=0, records=batch(6, b"v")))
-    tail = TopicTail(cast("BlockingClient", client), "t", clock=MockClock())
+    clock = SteppingClock()
+    tail = TopicTail(cast("BlockingClient", client), "t", clock=clock)
     if RECOVERIES[error] is Recovery.FAIL:
         with pytest.raises(ClientError, match=error.name):
             tail.poll(10)
         return
-    assert tail.poll(10) == []
+    assert tail.poll(500) == []
+    assert clock.hi_res_milliseconds() == (100 if RECOVERIES[error] in PASSING else 0), "a backoff before the retry"
     assert [(one.partition, one.record.value) for one in tail.poll(10)] == [(0, b"v")]
     assert client.offsets == [4, 6 if RECOVERIES[error] is Recovery.RESET_OFFSET else 4]
     assert client.described == (2 if RECOVERIES[error] in PASSING else 1)
