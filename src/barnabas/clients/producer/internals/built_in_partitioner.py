@@ -151,14 +151,15 @@ class BuiltInPartitioner:
 
         The partition's queue lock must be held."""
         open_batch = self.open_batch
-        produced = info.produced_bytes = info.produced_bytes + appended_bytes + open_batch.take_sticky_bytes()
-        if (enable_switch and produced >= self._sticky_batch_size) or produced >= 2 * self._sticky_batch_size:
-            open_batch.sticky_limit = 0
-            self.open_batch = NO_BATCH
-            self.may_switch = False
-            self.sticky = StickyPartitionInfo(self._next_partition(snapshot))
-            return True
-        return False
+        produced = info.produced_bytes + appended_bytes + open_batch.take_sticky_bytes()
+        info.produced_bytes = produced
+        if produced < (self._sticky_batch_size if enable_switch else 2 * self._sticky_batch_size):
+            return False
+        open_batch.sticky_limit = 0
+        self.open_batch = NO_BATCH
+        self.may_switch = False
+        self.sticky = StickyPartitionInfo(self._next_partition(snapshot))
+        return True
 
     def stick_to(self, info: StickyPartitionInfo, batch: RecordBatchBuilder, ready: bool) -> None:
         """Appends directly to this batch until it reaches a size at which a switch is possible.
