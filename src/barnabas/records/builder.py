@@ -30,7 +30,8 @@ from barnabas.records.batch import (
 from barnabas.records.compression import check_level, compress
 
 if TYPE_CHECKING:
-    from barnabas._kernels.pure.record_codec import BytesLike, Headers
+    BytesLike = record_codec.BytesLike
+    Headers = record_codec.Headers
 
 AppendState = append_state.AppendState
 size_of_payload = record_codec.size_of_payload

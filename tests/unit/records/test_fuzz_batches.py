@@ -7,6 +7,7 @@ import random
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from barnabas.records.reader import read_records, uncompressed_records
 from barnabas.records.validation import AppendOrigin, validate_header, validate_records
 from unit.records.strategies import CODECS, mutate, with_crc
 
+FIELDS = attrgetter("offset", "timestamp", "key", "value", "headers", "size_in_bytes")
 MAX_OUTPUT = 1 << 16
 
 
@@ -117,7 +119,7 @@ def compare_twins(batch: RecordBatch) -> None:
             outcome(ignored, twin.walk_records, section, count, base_timestamp, batch.last_offset_delta, False)
         )
         records = twin.iterate_records(section, count, 0, base_timestamp, None, True)
-        reads.append(outcome(ignored, lambda records: [record._fields() for record in records], records))
+        reads.append(outcome(ignored, lambda records: list(map(FIELDS, records)), records))
     assert walks[0] == walks[1]
     assert reads[0] == reads[1]
 

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,8 @@ from barnabas._kernels.pure import record_codec as pure
 from barnabas._kernels.varint import encode_varint, encode_varlong
 from barnabas.common.errors import ApiError
 from unit.records.strategies import RecordInput, mutate, payloads, record_inputs, section_of
+
+FIELDS = attrgetter("offset", "timestamp", "key", "value", "headers", "size_in_bytes")
 
 states = (pytest.importorskip("barnabas._kernels.compiled.append_state", reason="it was not built"), pure_state)
 compiled = pytest.importorskip("barnabas._kernels.compiled.record_codec", reason="the compiled codec was not built")
@@ -41,7 +44,7 @@ def read(twin: ModuleType, section: bytes, count: int, **options: Any) -> list[A
     seen: list[Any] = []
     records = twin.iterate_records(section, count, **arguments)
     try:
-        seen.extend(record._fields() for record in records)
+        seen.extend(map(FIELDS, records))
     except ApiError as error:
         seen.append((type(error).__name__, str(error)))
     seen.append(list(records))

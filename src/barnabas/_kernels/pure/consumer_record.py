@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias
 
 from barnabas._kernels.pure.record_codec import Record, iterate_records
@@ -14,76 +15,32 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 DeserializeFunction: TypeAlias = Callable[[str, Headers, bytes | None], Any]
 
 
+@dataclass(slots=True, repr=False)
 class ConsumerRecord:
     """One record of a topic, with its partition and offset."""
 
-    __slots__ = (
-        "headers",
-        "key",
-        "leader_epoch",
-        "offset",
-        "partition",
-        "serialized_key_size",
-        "serialized_value_size",
-        "timestamp",
-        "timestamp_type",
-        "topic",
-        "value",
-    )
+    topic: str
+    partition: int
+    offset: int
+    key: Any = None
+    value: Any = None
+    _: KW_ONLY
+    headers: Headers = ()
+    timestamp: int = -1
+    """Milliseconds since 1970; `timestamp_type` tells whose clock. -1: none."""
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    serialized_key_size: int = -1
+    """In bytes; -1: there is no key."""
+    serialized_value_size: int = -1
+    leader_epoch: int | None = None
+    """The epoch of the leader that wrote the record; None if unknown."""
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        key: Any = None,
-        value: Any = None,
-        *,
-        headers: Sequence[tuple[str, bytes | None]] = (),
-        timestamp: int = -1,
-        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
-        serialized_key_size: int = -1,
-        serialized_value_size: int = -1,
-        leader_epoch: int | None = None,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.key = key
-        self.value = value
-        self.headers: Headers = tuple(headers)
-        self.timestamp = timestamp
-        """Milliseconds since 1970; `timestamp_type` tells whose clock. -1: none."""
-        self.timestamp_type = timestamp_type
-        self.serialized_key_size = serialized_key_size
-        """In bytes; -1: there is no key."""
-        self.serialized_value_size = serialized_value_size
-        self.leader_epoch = leader_epoch
-        """The epoch of the leader that wrote the record; None if unknown."""
+    def __post_init__(self) -> None:
+        self.headers = tuple(self.headers)
 
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
-
-    def _fields(self) -> tuple[Any, ...]:
-        return (
-            self.topic,
-            self.partition,
-            self.offset,
-            self.key,
-            self.value,
-            self.headers,
-            self.timestamp,
-            self.timestamp_type,
-            self.serialized_key_size,
-            self.serialized_value_size,
-            self.leader_epoch,
-        )
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ConsumerRecord):
-            return NotImplemented
-        return self._fields() == other._fields()
 
     def __hash__(self) -> int:
         return hash((self.topic, self.partition, self.offset))
@@ -101,21 +58,6 @@ class ConsumerRecordReader:
     Belongs to one thread. `exhausted` tells that no record is left; `next_offset` is the offset after the last record
     read.
     """
-
-    __slots__ = (
-        "_count",
-        "_index",
-        "_key_deserializer",
-        "_leader_epoch",
-        "_partition",
-        "_pending",
-        "_records",
-        "_start_offset",
-        "_timestamp_type",
-        "_topic",
-        "_value_deserializer",
-        "next_offset",
-    )
 
     def __init__(
         self,

@@ -46,19 +46,12 @@ _FIRST = (LOWEST_EXPONENT + 1) * STEPS + STEPS
 _LAST = OCTAVES * STEPS - 1
 _ZERO = -1
 _SECOND_NS = 1_000_000_000
-_frexp = math.frexp
 
 
 class _Column:
-    __slots__ = ("count", "distance", "high", "low", "origin", "squares", "weights")
-
     def __init__(self) -> None:
         self.count = 0
-        self.origin = 0.0
-        self.distance = 0.0
-        self.squares = 0.0
-        self.low = 0.0
-        self.high = 0.0
+        self.origin = self.distance = self.squares = self.low = self.high = 0.0
         self.weights: dict[int, float] = {}
 
 
@@ -68,8 +61,6 @@ class BucketTable:
     Values are divided by `divisor` first, so that a caller with nanoseconds can record milliseconds without converting
     each value.
     """
-
-    __slots__ = ("_alpha", "_columns", "_divisor", "_epoch_ns", "_lock", "_tick_ns", "_weight")
 
     def __init__(self, columns: int, alpha: float, start_ns: int, divisor: float = 1.0) -> None:
         if not 1 <= columns <= MAX_COLUMNS:
@@ -150,36 +141,19 @@ class BucketTable:
         return scaled
 
     def _add(self, columns: Iterable[_Column], values: list[float], now_ns: int) -> None:
-        """Adds each value to its column. One long loop: a call per value would double the cost."""
         with self._lock:
             if not 0 <= now_ns - self._tick_ns < _SECOND_NS:
                 self._keep_time(now_ns)
-            now_weight = self._weight
             for value, column in zip(values, columns):  # noqa: B905 - one column may be repeated for ever
-                if column.count:
-                    if value < column.low:
-                        column.low = value
-                    elif value > column.high:
-                        column.high = value
-                    distance = value - column.origin
-                    column.distance += distance
-                    column.squares += distance * distance
-                else:
+                if not column.count:
                     column.origin = column.low = column.high = value
                 column.count += 1
-                if value >= _SMALLEST:
-                    mantissa, exponent = _frexp(value)
-                    # The mantissa is at least 0.5; rounded up to 1 it becomes the first step of the next power of two.
-                    step = exponent * STEPS + int(mantissa * 256 + 0.5) - _FIRST
-                    if step > _LAST:  # noqa: PLR1730 - min() would be another call
-                        step = _LAST
-                else:
-                    step = _ZERO
-                weights = column.weights
-                if step in weights:
-                    weights[step] += now_weight
-                else:
-                    weights[step] = now_weight
+                column.low, column.high = min(column.low, value), max(column.high, value)
+                distance = value - column.origin
+                column.distance += distance
+                column.squares += distance * distance
+                step = _step_of(value)
+                column.weights[step] = column.weights.get(step, 0.0) + self._weight
 
     def _keep_time(self, now_ns: int) -> None:
         """Updates `_weight` to the one of this second."""
@@ -199,6 +173,14 @@ class BucketTable:
             column.weights = {step: weight for step, weight in scaled if weight >= NEGLIGIBLE}
 
 
+def _step_of(value: float) -> int:
+    if value < _SMALLEST:
+        return _ZERO
+    mantissa, exponent = math.frexp(value)
+    # The mantissa is at least 0.5; rounded up to 1 it becomes the first step of the next power of two.
+    return min(exponent * STEPS + int(mantissa * 256 + 0.5) - _FIRST, _LAST)
+
+
 def _value_of(step: int) -> float:
     if step == _ZERO:
         return 0.0
@@ -207,50 +189,23 @@ def _value_of(step: int) -> float:
 
 TICK_NS = 5_000_000_000
 MINUTES = (1, 5, 15)
-
-
-class _MovingAverage:
-    """A rate per nanosecond that follows the events with a delay of some minutes.
-
-    Every five seconds it moves by the fraction `alpha` towards the rate of those five seconds. It starts from the first
-    rate it sees.
-    """
-
-    __slots__ = ("alpha", "rate", "started")
-
-    def __init__(self, minutes: int) -> None:
-        self.alpha = 1 - math.exp(-5 / 60 / minutes)
-        self.rate = 0.0
-        self.started = False
-
-    def tick(self, events: int, silent_ticks: int) -> None:
-        """Advances by five seconds with this many events, then by `silent_ticks` times five seconds without any."""
-        rate = events / TICK_NS
-        if self.started:
-            self.rate += self.alpha * (rate - self.rate)
-        else:
-            self.rate = rate
-            self.started = True
-        if silent_ticks:
-            self.rate *= (1 - self.alpha) ** silent_ticks
+_ALPHAS = tuple(1 - math.exp(-5 / 60 / minutes) for minutes in MINUTES)
 
 
 class EventCount:
     """Counts events, and computes their rate per nanosecond over the last 1, 5 and 15 minutes."""
-
-    __slots__ = ("_averages", "_count", "_lock", "_next_tick_ns", "_uncounted")
 
     def __init__(self, start_ns: int) -> None:
         self._lock = threading.Lock()  # guards everything below; nothing is called with it held
         self._count = 0
         self._uncounted = 0
         self._next_tick_ns = start_ns + TICK_NS
-        self._averages = tuple(map(_MovingAverage, MINUTES))
+        self._rates = [0.0] * len(MINUTES)
+        self._started = False
 
     def add(self, events: int, now_ns: int) -> None:
         with self._lock:
-            if now_ns >= self._next_tick_ns:
-                self._tick(now_ns)
+            self._tick(now_ns)
             self._count += events
             self._uncounted += events
 
@@ -261,13 +216,22 @@ class EventCount:
     def rate(self, which: int, now_ns: int) -> float:
         """Returns the rate of the last 1, 5 or 15 minutes: `which` is the index in `MINUTES`."""
         with self._lock:
-            if now_ns >= self._next_tick_ns:
-                self._tick(now_ns)
-            return self._averages[which].rate
+            self._tick(now_ns)
+            return self._rates[which]
 
     def _tick(self, now_ns: int) -> None:
+        """Moves each rate, every five seconds, by the fraction `_ALPHAS` towards the rate of those five seconds.
+
+        The first rate is that of the first five seconds.
+        """
+        if now_ns < self._next_tick_ns:
+            return
         ticks = (now_ns - self._next_tick_ns) // TICK_NS + 1
         self._next_tick_ns += ticks * TICK_NS
-        for average in self._averages:
-            average.tick(self._uncounted, ticks - 1)
-        self._uncounted = 0
+        found, self._uncounted = self._uncounted / TICK_NS, 0
+        rates = self._rates if self._started else [found] * len(MINUTES)
+        self._started = True
+        self._rates = [
+            (rate + alpha * (found - rate)) * (1 - alpha) ** (ticks - 1)
+            for rate, alpha in zip(rates, _ALPHAS, strict=True)
+        ]

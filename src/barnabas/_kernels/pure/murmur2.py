@@ -69,58 +69,12 @@ def partitions_for_keys(
     out: npt.NDArray[np.int32],
 ) -> None:
     """Writes the partition of each key of an Arrow array to `out`, as 32-bit numbers; -1 where the key is null."""
-    import numpy as np  # only producers of tables need it
+    from barnabas._kernels.pure.columns_encoder import BinaryColumn  # loads numpy, which only producers of tables need
 
     if count < 1:
         raise ValueError(f"a topic of {count} partitions has none to choose from")
     if first < 0 or length < 0 or len(out) != length:
         raise ValueError("one 32-bit number for each key")
-    if not length:
-        return
-    valid = np.ones(length, np.bool_)
-    if validity is not None:
-        if len(validity) * 8 < first + length:
-            raise ValueError("the validity bitmap is shorter than its array")
-        bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
-        valid = bits[first : first + length].astype(np.bool_)
-    width = 8 if wide else 4
-    if offsets is None or len(offsets) < (first + length + 1) * width:
-        raise ValueError("the offsets buffer is shorter than its array")
-    bounds = np.frombuffer(offsets, np.int64 if wide else np.int32, first + length + 1)[first:].astype(np.int64)
-    octets = np.frombuffer(b"" if data is None else data, np.uint8)
-    starts, lengths = bounds[:-1], np.diff(bounds)
-    outside = valid & ((starts < 0) | (lengths < 0) | (bounds[1:] > len(octets)))
-    if outside.any():
-        raise ValueError(f"record {int(outside.argmax())}: the array's offsets point outside its data")
-    rows = np.flatnonzero(valid)
-    out[:] = -1
-    hashes = _hash_all(octets, starts[rows], lengths[rows])
-    out[rows] = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
-
-
-def _hash_all(
-    octets: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> npt.NDArray[np.uint32]:
-    """Hashes all keys at once, word by word, each time those keys that are long enough. Wraps at 32 bits."""
-    import numpy as np
-
-    multiplier = np.uint32(_M)
-    h = np.uint32(_SEED) ^ lengths.astype(np.uint32)
-    words = lengths >> 2
-    for word in range(int(words.max(initial=0))):
-        long_enough = np.flatnonzero(words > word)
-        at = starts[long_enough] + 4 * word
-        k = octets[at].astype(np.uint32)
-        for byte in (1, 2, 3):
-            k |= octets[at + byte].astype(np.uint32) << np.uint32(8 * byte)
-        k *= multiplier
-        k = (k ^ (k >> np.uint32(24))) * multiplier
-        h[long_enough] = (h[long_enough] * multiplier) ^ k
-    rest = lengths & 3
-    tails = starts + (words << 2)
-    for byte in (2, 1, 0):
-        longer = np.flatnonzero(rest > byte)
-        h[longer] ^= octets[tails[longer] + byte].astype(np.uint32) << np.uint32(8 * byte)
-    h[rest > 0] *= multiplier
-    h = (h ^ (h >> np.uint32(13))) * multiplier
-    return h ^ (h >> np.uint32(15))
+    keys = BinaryColumn(validity, offsets, data, wide, first, length)
+    for row, key in enumerate(keys.elements):
+        out[row] = -1 if key is None else partition_for_key(key, count)

@@ -64,8 +64,6 @@ _unpack_size = struct.Struct(">i").unpack_from
 class FileRegion:
     """A part of a file that is sent unchanged."""
 
-    __slots__ = ("count", "fd", "position")
-
     def __init__(self, fd: int, position: int, count: int) -> None:
         self.fd = fd
         """A descriptor, or an object that has one and keeps it open."""
@@ -86,30 +84,23 @@ class NetworkSend:
     than offered is full, and is not tried again until it is writable.
     """
 
-    __slots__ = ("_at", "_pieces", "remaining", "request", "size")
+    __slots__ = ("_at", "_pieces", "remaining", "request", "size")  # responses extend it, some with a weak reference
 
     def __init__(self, pieces: Sequence[Any], request: Any = None) -> None:
         self.request = request
         """The request that this responds to, on the broker; the request that it carries, in a client."""
         self._at = 0
         """The first piece that is not completely sent."""
-        if len(pieces) == 1:
-            self._pieces: list[Any] = [pieces[0]]
-            self.size = self.remaining = len(pieces[0])
-        else:
-            self.size = self.remaining = self._gather(pieces)
-
-    def _gather(self, pieces: Sequence[Any]) -> int:
-        """Takes several pieces, and returns their total size in bytes."""
-        size = sum(map(len, pieces))
+        self.size = self.remaining = size = sum(map(len, pieces))
         has_regions = any(type(piece) is FileRegion for piece in pieces)
-        if size <= JOIN_UP_TO:
-            parts = _read_regions(pieces) if has_regions else pieces
-            if parts is not None:
-                self._pieces = [b"".join(parts)]
-                return size
-        self._pieces = _joined_runs(pieces, JOIN_UP_TO if has_regions else SMALL)
-        return size
+        parts = _read_regions(pieces) if len(pieces) > 1 and size <= JOIN_UP_TO else None
+        self._pieces: list[Any]
+        if parts is not None:
+            self._pieces = [b"".join(parts)]
+        elif len(pieces) == 1:
+            self._pieces = [pieces[0]]
+        else:
+            self._pieces = _joined_runs(pieces, JOIN_UP_TO if has_regions else SMALL)
 
     @property
     def completed(self) -> bool:
@@ -117,20 +108,6 @@ class NetworkSend:
 
     def write_to(self, transport: Any) -> int:
         """Sends what the socket takes now and returns the number of bytes."""
-        pieces = self._pieces
-        if self.remaining == self.size and len(pieces) == 1 and type(pieces[0]) is bytes:
-            # The most common case: one buffer, which the socket takes whole.
-            try:
-                sent: int = transport.send(pieces[0])
-            except BlockingIOError:
-                return 0
-            self.remaining -= sent
-            if self.remaining:
-                self._pieces = [memoryview(pieces[0])[sent:]]
-            return sent
-        return self._write_pieces(transport)
-
-    def _write_pieces(self, transport: Any) -> int:
         written = 0
         pieces = self._pieces
         count = len(pieces)
@@ -227,38 +204,6 @@ def _joined_runs(pieces: Sequence[Any], limit: int) -> list[Any]:
 class KafkaChannel:
     """One connection: see `barnabas.network.reactor.channel`."""
 
-    __slots__ = (
-        "_ahead_at",
-        "_filled",
-        "_head",
-        "_likely",
-        "_payload",
-        "_pool",
-        "_reads_all",
-        "_size",
-        "_small",
-        "_start",
-        "ahead",
-        "authenticator",
-        "bytes_received",
-        "client_information",
-        "closing",
-        "context",
-        "error",
-        "events",
-        "fd",
-        "id",
-        "last_active_ns",
-        "max_receive_size",
-        "mute_state",
-        "network_thread_time_ns",
-        "out_of_memory",
-        "send",
-        "spares",
-        "state",
-        "transport",
-    )
-
     def __init__(self, channel_id: str, transport: Any, max_receive_size: int, pool: Any, authenticator: Any) -> None:
         self.id = channel_id
         self.transport = transport
@@ -293,8 +238,6 @@ class KafkaChannel:
         """Up to three bytes of a length prefix."""
         self.spares: list[bytearray] | None = None
         """Buffers of large requests, reused when no view of them is left; None if they are not kept."""
-        self._likely = 0
-        """The buffer size for the next request before its length is known; zero if the last one was small."""
         self._small = 0
         """Number of small requests since the last large one."""
         self._payload: bytearray | None = None
@@ -322,11 +265,9 @@ class KafkaChannel:
             if self._pool.bounded:
                 return self._read_exactly()
             try:
-                data = self._read_likely() if self._likely else self.transport.recv(READ_AHEAD)
+                data = self.transport.recv(READ_AHEAD)
             except BlockingIOError:
                 return None
-            if data is None:
-                return self._read_payload()
             if not data:
                 raise EOFError("the peer closed the connection")
             self.bytes_received += len(data)
@@ -348,34 +289,13 @@ class KafkaChannel:
             if arrived >= stop:
                 self.ahead = view if arrived > stop else None
                 self._ahead_at = stop
-                if size < LARGE:  # large ones have become rare
-                    self._likely = 0
-                    if self.spares:
-                        self._small += 1
-                        if self._small >= SPARES_FOR:
-                            self.spares.clear()
+                if size < LARGE and self.spares:
+                    self._small += 1
+                    if self._small >= SPARES_FOR:
+                        self.spares.clear()
                 return view[start + 4 : stop]
         self.ahead = None
         return self._collect(view[start:])
-
-    def _read_likely(self) -> bytes | bytearray | None:
-        """Reads the beginning of a request that is expected to be large; None if it is, and is being read now."""
-        data = new_buffer(self._likely)
-        with memoryview(data) as view:
-            count = self.transport.recv_into(view)
-        if count >= UNSEEN_ALLOCATION and not self._head:
-            (size,) = _unpack_size(data)
-            if size > self.max_receive_size:
-                self._refuse(size)
-            if size >= 0 and count < size + 4:
-                self.bytes_received += count
-                self._size = size
-                self._payload = data
-                self._start = 4
-                self._filled = count
-                return None
-        del data[count:]
-        return data
 
     def _read_payload(self) -> memoryview | None:
         """Reads the rest of a request straight into its buffer; returns the request if it is complete."""
@@ -412,12 +332,8 @@ class KafkaChannel:
         self._size = -1
         if size >= LARGE:
             self.transport.expect(1)
-            if self.spares is None:
-                self._likely = min((stop + READ_AHEAD) & -UNSEEN_ALLOCATION, FIRST_ALLOCATION)
-            elif size <= WHOLE_ALLOCATION:
-                self._small = 0
-                self.spares.append(payload)
-                del self.spares[:-MOST_SPARES]
+            if self.spares is not None and size <= WHOLE_ALLOCATION:
+                self._keep(payload)
         return memoryview(payload)[start:stop]
 
     def _refuse(self, size: int) -> NoReturn:
@@ -439,22 +355,16 @@ class KafkaChannel:
         self.ahead = view if len(view) > stop else None
         self._ahead_at = stop
         self.bytes_received += len(payload)
-        self._likely = 0
         return payload  # type: ignore[no-any-return]
 
     def allocate(self, size: int) -> bytearray:
         """Returns a buffer for a request of this size; raises if the size is not allowed."""
         if not 0 <= size <= self.max_receive_size:
             self._refuse(size)
-        spares = self.spares
-        if spares is None or not LARGE <= size <= WHOLE_ALLOCATION:
-            return new_buffer(size)
-        payload = self._spare(size)
+        payload = self._reused(size)
         if payload is None:
-            payload = large_buffer(with_room_to_grow(size))
-        self._small = 0
-        spares.append(payload)
-        del spares[:-MOST_SPARES]
+            return new_buffer(size)
+        self._keep(payload)
         return payload
 
     def _collect(self, view: memoryview) -> memoryview | None:
@@ -464,11 +374,7 @@ class KafkaChannel:
             return None
         (self._size,) = _unpack_size(view)
         size, arrived = self._size, len(view) - 4
-        payload: bytearray | None = None
-        if self.spares is not None and LARGE <= size <= WHOLE_ALLOCATION:
-            payload = self._spare(size)
-            if payload is None:
-                payload = large_buffer(with_room_to_grow(size))
+        payload = self._reused(size)
         if payload is None:
             likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
             payload = new_buffer(max(min(size, likely), arrived))
@@ -478,17 +384,22 @@ class KafkaChannel:
         payload[:arrived] = view[4:]
         return self._read_payload()
 
-    def _spare(self, size: int) -> bytearray | None:
-        """Returns the buffer of an earlier large request, if one fits and is not in use."""
-        spares = self.spares
-        if not spares:
+    def _reused(self, size: int) -> bytearray | None:
+        """Returns the buffer of an earlier large request that is not in use, or one to keep; None if none are kept."""
+        if self.spares is None or not LARGE <= size <= WHOLE_ALLOCATION:
             return None
-        for index in range(len(spares) - 1, -1, -1):
-            spare = spares[index]
+        for index in range(len(self.spares) - 1, -1, -1):
+            spare = self.spares[index]
             if size <= len(spare) <= ROOMY * size and is_free(spare):
-                del spares[index]
+                del self.spares[index]
                 return spare
-        return None
+        return large_buffer(with_room_to_grow(size))
+
+    def _keep(self, payload: bytearray) -> None:
+        assert self.spares is not None
+        self._small = 0
+        self.spares.append(payload)
+        del self.spares[:-MOST_SPARES]
 
     def _read_exactly(self) -> memoryview | None:
         """Reads only the length: with a bounded pool nothing is read that has not been granted."""
@@ -589,34 +500,12 @@ class KafkaChannel:
 class SelectorStats:
     """Counters of one selector, written by its thread alone."""
 
-    __slots__ = (
-        "bytes_received",
-        "bytes_sent",
-        "connections_closed",
-        "connections_created",
-        "failed_authentications",
-        "failed_reauthentications",
-        "idle_closed",
-        "invalid_receives",
-        "io_ns",
-        "select_ns",
-        "successful_authentications",
-        "successful_reauthentications",
-    )
-
     def __init__(self) -> None:
-        self.connections_created = 0
-        self.connections_closed = 0
-        self.failed_authentications = 0
-        self.failed_reauthentications = 0
-        self.successful_authentications = 0
-        self.successful_reauthentications = 0
-        self.idle_closed = 0
-        self.invalid_receives = 0
-        self.bytes_received = 0
-        self.bytes_sent = 0
-        self.select_ns = 0
-        self.io_ns = 0
+        self.connections_created = self.connections_closed = self.idle_closed = 0
+        self.failed_authentications = self.failed_reauthentications = self.invalid_receives = 0
+        self.successful_authentications = self.successful_reauthentications = 0
+        self.bytes_received = self.bytes_sent = 0
+        self.select_ns = self.io_ns = 0
 
 
 class Reactor:
@@ -625,20 +514,6 @@ class Reactor:
     `completed_receives` holds the received requests. `attention` holds what needs a decision: the channel, flags (its
     readiness, and `PREPARE`, `HELD`, `NOTHING`, `UNKNOWN`), and the error of a failed read.
     """
-
-    __slots__ = (
-        "attention",
-        "buffered",
-        "by_fd",
-        "channels",
-        "clock",
-        "completed_receives",
-        "connecting",
-        "polled_ns",
-        "record_time_per_connection",
-        "stats",
-        "wait",
-    )
 
     def __init__(self, wait: Callable[[float], list[tuple[int, int]]], clock: Callable[[], int]) -> None:
         self.wait = wait

@@ -5,8 +5,7 @@ every record. `validation` and `LogValidator` check them step by step, and repor
 is valid and of the plainest kind: new records of a client, not compressed, with timestamps of their own. For those, one
 positive result replaces all steps. A negative result is no error: it means that the steps are needed.
 
-This is the twin of `compiled.record_batch`, made of the checks themselves. The compiled kernel does it in one pass and
-creates no objects.
+This is the twin of `compiled.record_batch`, which does it in one pass and creates no objects.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from barnabas._kernels.pure.checksum import crc32c
+from barnabas._kernels.pure.record_codec import walk_records
 from barnabas.common.errors import ApiError
-from barnabas.records.batch import (
-    HEADER_SIZE,
-    TRANSACTIONAL_MASK,
-    RecordBatch,
-)
-from barnabas.records.validation import validate_header, validate_records
 
-_SPECIAL: Final = 0xFFFF & ~TRANSACTIONAL_MASK
-"""All attributes but the transactional one, which makes no difference here."""
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_CRC_STARTS: Final = 21
+_LOG_OVERHEAD: Final = 12
+_MAGIC: Final = 2
+_TRANSACTIONAL: Final = 0x10
 _EPOCH: Final = struct.Struct(">qii")
 """Base offset, length and leader epoch of a batch."""
 _OFFSETS: Final = struct.Struct(">qi11xi")
@@ -40,20 +38,28 @@ def is_plain_batch(
     It must be all of `data` and no more than `max_size`, with timestamps between `before_max_ms` before now and
     `after_max_ms` after it. With `keys_needed` all records must have keys, as in a compacted topic.
     """
-    if not HEADER_SIZE < len(data) <= max_size:
+    if not _HEADER.size < len(data) <= max_size:
+        return False
+    header = _HEADER.unpack_from(data)
+    base_offset, length, _, magic, crc, attributes, last_delta, base, highest, producer_id, epoch, sequence, count = (
+        header
+    )
+    if base_offset != 0 or length + _LOG_OVERHEAD != len(data) or magic != _MAGIC or attributes & ~_TRANSACTIONAL:
+        return False
+    if last_delta < 0 or count != last_delta + 1 or base < -1 or highest < -1:
+        return False
+    if (epoch < 0 or sequence < 0) if producer_id >= 0 else attributes:
+        return False
+    if crc32c(data[_CRC_STARTS:]) != crc:
         return False
     try:
-        batch = RecordBatch(data)
-        if batch.size_in_bytes != len(data) or batch.attributes & _SPECIAL:
-            return False
-        validate_header(batch)
-        summary = validate_records(batch)
+        lowest, found, _, without_key = walk_records(data[_HEADER.size :], count, base, last_delta, True)
     except ApiError:
         return False
-    if keys_needed and summary.first_record_without_key >= 0:
+    if lowest < -1 or found != highest or (keys_needed and without_key >= 0):
         return False
-    highest, earliest = summary.max_timestamp, now_ms - before_max_ms
-    return highest < 0 or (highest - now_ms <= after_max_ms and (summary.min_timestamp >= earliest or earliest <= 0))
+    earliest = now_ms - before_max_ms
+    return highest < 0 or (highest - now_ms <= after_max_ms and (lowest >= earliest or earliest <= 0))
 
 
 def offset_after(data: memoryview) -> int | None:

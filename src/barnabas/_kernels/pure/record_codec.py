@@ -7,15 +7,12 @@ A record inside a batch looks like this (every number but the attributes is zig-
 
 A length of -1 means null, which a header key cannot be. `length` counts the bytes after itself, so a record can be
 written only once its size is known, and skipped without being parsed.
-
-All of this runs for every record, so it is less readable than the rest of the package: small numbers come from a table,
-pieces are joined once at the end, and an IndexError marks the end of the buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from barnabas._kernels.faults import Fault, record_error
 from barnabas._kernels.varint import (
@@ -25,6 +22,7 @@ from barnabas._kernels.varint import (
     encode_varint,
     size_of_varint,
 )
+from barnabas.common.dataclass import dataclass
 
 # The types of a key or value. All but bytes are copied when appended, because they may change later.
 BytesLike = bytes | bytearray | memoryview
@@ -37,10 +35,9 @@ _NO_TIMESTAMP: Final = -1
 
 # The varints of 0 .. 8191, those of one and two bytes: nearly every length and delta.
 VARINTS: Final = tuple([encode_unsigned(number << 1) for number in range(8192)])
-# The values of one-byte varints.
-_ZIGZAG: Final = tuple([(byte >> 1) ^ -(byte & 1) for byte in range(128)])
 
 
+@dataclass(frozen=True, slots=True)
 class Record:
     """One record, read from a batch. `headers` is a tuple of ``(key, value or None)`` pairs.
 
@@ -48,68 +45,30 @@ class Record:
     ``surrogateescape``: producers can write them, and this way they survive being written again.
     """
 
-    __slots__ = ("headers", "key", "offset", "size_in_bytes", "timestamp", "value")
-
-    def __init__(
-        self,
-        offset: int,
-        timestamp: int,
-        key: bytes | memoryview | None,
-        value: bytes | memoryview | None,
-        headers: tuple[tuple[str, bytes | memoryview | None], ...] = (),
-        size_in_bytes: int = 0,
-    ) -> None:
-        self.offset = offset
-        self.timestamp = timestamp
-        self.key = key
-        self.value = value
-        self.headers = headers
-        self.size_in_bytes = size_in_bytes
-
-    def _fields(self) -> tuple[Any, ...]:
-        return (self.offset, self.timestamp, self.key, self.value, self.headers, self.size_in_bytes)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Record):
-            return NotImplemented
-        return self._fields() == other._fields()
-
-    def __hash__(self) -> int:
-        return hash(self._fields())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Record, self._fields())
-
-    def __repr__(self) -> str:
-        return (
-            f"Record(offset={self.offset}, timestamp={self.timestamp}, key={self.key!r}, value={self.value!r}, "
-            f"headers={self.headers!r}, size_in_bytes={self.size_in_bytes})"
-        )
+    offset: int
+    timestamp: int
+    key: bytes | memoryview | None
+    value: bytes | memoryview | None
+    headers: tuple[tuple[str, bytes | memoryview | None], ...] = ()
+    size_in_bytes: int = 0
 
 
 def encode_headers(headers: Headers) -> bytes:
     """Encodes the header section of a record, including the count."""
-    parts = [b""]
+    parts: list[bytes] = []
     count = 0
     for key, value in headers:
         if not isinstance(key, str):
             raise TypeError(f"a header key must be a str, not {type(key).__name__}")
-        encoded_key = key.encode("utf-8", "surrogateescape")
-        size = len(encoded_key)
+        name = key.encode("utf-8", "surrogateescape")
+        parts += (encode_varint(len(name)), name)
         if value is None:
-            parts += (VARINTS[size] if size < 8192 else encode_varint(size), encoded_key, b"\x01")
+            parts.append(b"\x01")
         else:
-            data = value if type(value) is bytes else memoryview(value).tobytes()
-            value_size = len(data)
-            parts += (
-                VARINTS[size] if size < 8192 else encode_varint(size),
-                encoded_key,
-                VARINTS[value_size] if value_size < 8192 else encode_varint(value_size),
-                data,
-            )
+            content = value if type(value) is bytes else memoryview(value).tobytes()
+            parts += (encode_varint(len(content)), content)
         count += 1
-    parts[0] = VARINTS[count] if count < 8192 else encode_varint(count)
-    return b"".join(parts)
+    return b"".join([encode_varint(count), *parts])
 
 
 def size_of_payload(key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
@@ -128,8 +87,19 @@ class _OverlongError(Exception):
     """A varint is too long; the caller adds its position."""
 
 
-def _read_number(data: bytes, position: int, max_size: int, width: int) -> tuple[int, int]:
-    """Reads a variable-length number of any size. Raises IndexError where the data ends."""
+class _Fields(NamedTuple):
+    """The fields of one record: keys and values as slices of the records, None for null."""
+
+    timestamp_delta: int
+    offset_delta: int
+    key: slice | None
+    value: slice | None
+    headers: list[tuple[slice, slice | None]]
+    end: int
+
+
+def _read_number(data: bytes, position: int, max_size: int = MAX_VARINT_SIZE, width: int = 32) -> tuple[int, int]:
+    """Reads a variable-length number; also returns the position after it. Raises IndexError where the data ends."""
     raw = shift = 0
     for _ in range(max_size):
         byte = data[position]
@@ -143,6 +113,46 @@ def _read_number(data: bytes, position: int, max_size: int, width: int) -> tuple
     raise _OverlongError
 
 
+def _read_fields(data: bytes, index: int, start: int) -> _Fields:
+    """Checks the record number `index`, which starts at byte `start`, and returns its fields."""
+
+    def field(at: int, fault: int, least: int) -> tuple[slice | None, int]:
+        length, at = _read_number(data, at)
+        if length < least:
+            raise record_error(fault, index, start, length)
+        return (None if length < 0 else slice(at, at + length)), at + max(length, 0)
+
+    try:
+        length, at = _read_number(data, start)
+        end = at + length
+        if length < 0 or end > len(data):
+            raise record_error(Fault.RECORD_LENGTH, index, start, length)
+        # Skip one byte: the attributes, which are unused.
+        timestamp_delta, at = _read_number(data, at + 1, MAX_VARLONG_SIZE, 64)
+        offset_delta, at = _read_number(data, at)
+        key, at = field(at, Fault.FIELD_LENGTH, -1)
+        value, at = field(at, Fault.FIELD_LENGTH, -1)
+        count, at = _read_number(data, at)
+        # Every header takes at least two bytes, so a count beyond the remaining bytes is invalid: do not start.
+        if count < 0 or count > len(data) - at:
+            raise record_error(Fault.HEADER_COUNT, index, start, count)
+        headers = []
+        for _ in range(count):
+            name, at = field(at, Fault.NULL_HEADER_KEY, 0)
+            content, at = field(at, Fault.FIELD_LENGTH, -1)
+            assert name is not None
+            headers.append((name, content))
+        if at > len(data):
+            raise IndexError
+    except IndexError:
+        raise record_error(Fault.TRUNCATED, index, start, 0) from None
+    except _OverlongError:
+        raise record_error(Fault.OVERLONG_VARINT, index, start, 0) from None
+    if at != end:
+        raise record_error(Fault.RECORD_SIZE, index, start, at - end)
+    return _Fields(timestamp_delta, offset_delta, key, value, headers, end)
+
+
 def iterate_records(
     data: BytesLike, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None, copy: bool
 ) -> Iterator[Record]:
@@ -150,151 +160,24 @@ def iterate_records(
 
     With `log_append_time`, every record gets that timestamp. Without `copy`, keys and values are views of `data`.
     """
-    content = data if type(data) is bytes else bytes(data)
+    content = bytes(data)
     source = content if copy else memoryview(data)
-    size = len(content)
-    last = count - 1
-    single = _ZIGZAG
-    position = start = index = 0
-    key: bytes | memoryview | None
-    value: bytes | memoryview | None
-    headers: tuple[tuple[str, bytes | memoryview | None], ...]
-    # The same four lines decode each number of one byte (from the table) or two (the 128 subtracted is the first byte's
-    # "more follows" bit); longer ones are rare and use a function. A function for all of them would double the time.
-    try:
-        for index in range(count):
-            start = position
-            length = content[position]
-            position += 1
-            if length < 128:
-                length = single[length]
-            elif (byte := content[position]) < 128:
-                position += 1
-                length += (byte << 7) - 128
-                length = (length >> 1) ^ -(length & 1)
-            else:
-                length, position = _read_number(content, position - 1, MAX_VARINT_SIZE, 32)
-            end = position + length
-            if length < 0 or end > size:
-                raise record_error(Fault.RECORD_LENGTH, index, start, length)
-
-            # Skip one byte: the attributes, which are unused.
-            timestamp = content[position + 1]
-            position += 2
-            if timestamp < 128:
-                timestamp = single[timestamp]
-            elif (byte := content[position]) < 128:
-                position += 1
-                timestamp += (byte << 7) - 128
-                timestamp = (timestamp >> 1) ^ -(timestamp & 1)
-            else:
-                timestamp, position = _read_number(content, position - 1, MAX_VARLONG_SIZE, 64)
-
-            offset = content[position]
-            position += 1
-            if offset < 128:
-                offset = single[offset]
-            elif (byte := content[position]) < 128:
-                position += 1
-                offset += (byte << 7) - 128
-                offset = (offset >> 1) ^ -(offset & 1)
-            else:
-                offset, position = _read_number(content, position - 1, MAX_VARINT_SIZE, 32)
-
-            length = content[position]
-            position += 1
-            if length < 128:
-                length = single[length]
-            elif (byte := content[position]) < 128:
-                position += 1
-                length += (byte << 7) - 128
-                length = (length >> 1) ^ -(length & 1)
-            else:
-                length, position = _read_number(content, position - 1, MAX_VARINT_SIZE, 32)
-            if length >= 0:
-                key = source[position : position + length]
-                position += length
-            elif length == -1:
-                key = None
-            else:
-                raise record_error(Fault.FIELD_LENGTH, index, start, length)
-
-            length = content[position]
-            position += 1
-            if length < 128:
-                length = single[length]
-            elif (byte := content[position]) < 128:
-                position += 1
-                length += (byte << 7) - 128
-                length = (length >> 1) ^ -(length & 1)
-            else:
-                length, position = _read_number(content, position - 1, MAX_VARINT_SIZE, 32)
-            if length >= 0:
-                value = source[position : position + length]
-                position += length
-            elif length == -1:
-                value = None
-            else:
-                raise record_error(Fault.FIELD_LENGTH, index, start, length)
-
-            if content[position]:
-                headers, position = _read_headers(content, source, position, index, start)
-            else:
-                headers = ()
-                position += 1
-            if position != end:
-                raise record_error(Fault.RECORD_SIZE, index, start, position - end)
-            if log_append_time is not None:
-                timestamp = log_append_time
-            else:
-                timestamp += base_timestamp
-                if not _MIN_INT64 <= timestamp <= _MAX_INT64:
-                    raise record_error(Fault.TIMESTAMP_RANGE, index, start, 0)
-            if index == last and position != size:
-                raise record_error(Fault.TRAILING_BYTES, index, start, size - position)
-            yield Record(base_offset + offset, timestamp, key, value, headers, position - start)
-    except IndexError:
-        raise record_error(Fault.TRUNCATED, index, start, 0) from None
-    except _OverlongError:
-        raise record_error(Fault.OVERLONG_VARINT, index, start, 0) from None
-
-
-def _read_headers(
-    content: bytes, source: bytes | memoryview, position: int, index: int, start: int
-) -> tuple[tuple[tuple[str, bytes | memoryview | None], ...], int]:
-    size = len(content)
-    count, position = _read_number(content, position, MAX_VARINT_SIZE, 32)
-    # Every header takes at least two bytes, so a count beyond the remaining bytes is invalid: do not start.
-    if count < 0 or count > size - position:
-        raise record_error(Fault.HEADER_COUNT, index, start, count)
-    headers: list[tuple[str, bytes | memoryview | None]] = []
-    for _ in range(count):
-        length = content[position]
-        if length < 128:
-            length = _ZIGZAG[length]
-            position += 1
-        else:
-            length, position = _read_number(content, position, MAX_VARINT_SIZE, 32)
-        if length < 0:
-            raise record_error(Fault.NULL_HEADER_KEY, index, start, length)
-        key = content[position : position + length].decode("utf-8", "surrogateescape")
-        position += length
-        length = content[position]
-        if length < 128:
-            length = _ZIGZAG[length]
-            position += 1
-        else:
-            length, position = _read_number(content, position, MAX_VARINT_SIZE, 32)
-        if length >= 0:
-            headers.append((key, source[position : position + length]))
-            position += length
-        elif length == -1:
-            headers.append((key, None))
-        else:
-            raise record_error(Fault.FIELD_LENGTH, index, start, length)
-    if position > size:
-        raise IndexError
-    return tuple(headers), position
+    start = 0
+    for index in range(count):
+        fields = _read_fields(content, index, start)
+        timestamp = base_timestamp + fields.timestamp_delta if log_append_time is None else log_append_time
+        if not _MIN_INT64 <= timestamp <= _MAX_INT64:
+            raise record_error(Fault.TIMESTAMP_RANGE, index, start, 0)
+        if index == count - 1 and fields.end != len(content):
+            raise record_error(Fault.TRAILING_BYTES, index, start, len(content) - fields.end)
+        headers = tuple(
+            (content[name].decode("utf-8", "surrogateescape"), None if value is None else source[value])
+            for name, value in fields.headers
+        )
+        key = None if fields.key is None else source[fields.key]
+        value = None if fields.value is None else source[fields.value]
+        yield Record(base_offset + fields.offset_delta, timestamp, key, value, headers, fields.end - start)
+        start = fields.end
 
 
 def walk_records(
@@ -306,53 +189,28 @@ def walk_records(
     the smallest and the largest timestamp, the offset delta of the largest (the first one of several), and the index of
     the first record without a key (-1: all have one). Without records the timestamps are -1.
     """
-    content = data if type(data) is bytes else bytes(data)
-    size = len(content)
-    position = start = index = 0
+    content = bytes(data)
+    start = 0
     lowest = highest = _NO_TIMESTAMP
     offset_delta_of_highest = first_without_key = previous = -1
-    try:
-        for index in range(count):
-            start = position
-            length, position = _read_number(content, position, MAX_VARINT_SIZE, 32)
-            end = position + length
-            if length < 0 or end > size:
-                raise record_error(Fault.RECORD_LENGTH, index, start, length)
-            # Skip one byte: the attributes, which are unused.
-            timestamp, position = _read_number(content, position + 1, MAX_VARLONG_SIZE, 64)
-            delta, position = _read_number(content, position, MAX_VARINT_SIZE, 32)
-            for is_key in (True, False):
-                length, position = _read_number(content, position, MAX_VARINT_SIZE, 32)
-                if length < -1:
-                    raise record_error(Fault.FIELD_LENGTH, index, start, length)
-                if length >= 0:
-                    position += length
-                elif is_key and first_without_key < 0:
-                    first_without_key = index
-            if content[position] == 0:
-                position += 1
-            else:
-                _, position = _read_headers(content, content, position, index, start)
-            if position != end:
-                raise record_error(Fault.RECORD_SIZE, index, start, position - end)
-            timestamp += base_timestamp
-            if not _MIN_INT64 <= timestamp <= _MAX_INT64:
-                raise record_error(Fault.TIMESTAMP_RANGE, index, start, 0)
-            if consecutive:
-                if delta != index:
-                    raise record_error(Fault.OFFSET_DELTA, index, start, delta)
-            elif not previous < delta <= last_offset_delta:
-                raise record_error(Fault.OFFSET_RANGE, index, start, delta)
-            previous = delta
-            if index == 0 or timestamp < lowest:
-                lowest = timestamp
-            if index == 0 or timestamp > highest:
-                highest = timestamp
-                offset_delta_of_highest = delta
-            if index == count - 1 and position != size:
-                raise record_error(Fault.TRAILING_BYTES, index, start, size - position)
-    except IndexError:
-        raise record_error(Fault.TRUNCATED, index, start, 0) from None
-    except _OverlongError:
-        raise record_error(Fault.OVERLONG_VARINT, index, start, 0) from None
+    for index in range(count):
+        fields = _read_fields(content, index, start)
+        if fields.key is None and first_without_key < 0:
+            first_without_key = index
+        timestamp, delta = base_timestamp + fields.timestamp_delta, fields.offset_delta
+        if not _MIN_INT64 <= timestamp <= _MAX_INT64:
+            raise record_error(Fault.TIMESTAMP_RANGE, index, start, 0)
+        if consecutive:
+            if delta != index:
+                raise record_error(Fault.OFFSET_DELTA, index, start, delta)
+        elif not previous < delta <= last_offset_delta:
+            raise record_error(Fault.OFFSET_RANGE, index, start, delta)
+        previous = delta
+        if index == 0 or timestamp < lowest:
+            lowest = timestamp
+        if index == 0 or timestamp > highest:
+            highest, offset_delta_of_highest = timestamp, delta
+        if index == count - 1 and fields.end != len(content):
+            raise record_error(Fault.TRAILING_BYTES, index, start, len(content) - fields.end)
+        start = fields.end
     return lowest, highest, offset_delta_of_highest, first_without_key

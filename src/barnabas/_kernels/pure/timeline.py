@@ -1,4 +1,4 @@
-"""The moments of a request and their metrics: the twin of the compiled `_timeline`, with the same behaviour.
+"""The moments of a request and their metrics: the twin of `compiled.timeline`.
 
 `barnabas.server.request` describes the moments.
 
@@ -18,32 +18,6 @@ class Timeline:
 
     `barnabas.server.request.Request` has those that only some need.
     """
-
-    __slots__ = (
-        "_body",
-        "_pool",
-        "_unanswered",
-        "api_key",
-        "api_local_complete_time_ns",
-        "api_throttle_time_ms",
-        "api_version",
-        "body_start",
-        "buffer",
-        "callback_request_complete_time_ns",
-        "callback_request_dequeue_time_ns",
-        "client_id",
-        "connection_id",
-        "context",
-        "correlation_id",
-        "processor_id",
-        "record_network_thread_time",
-        "request_dequeue_time_ns",
-        "response_complete_time_ns",
-        "response_dequeue_time_ns",
-        "size",
-        "start_time_ns",
-        "times",
-    )
 
     api_key: Any
     api_version: int

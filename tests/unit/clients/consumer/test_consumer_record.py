@@ -18,6 +18,19 @@ from barnabas.records.builder import RecordBatchBuilder
 compiled: Any = pytest.importorskip("barnabas._kernels.compiled.consumer_record")
 READERS = [pure, compiled]
 
+FIELDS = (
+    "topic",
+    "partition",
+    "offset",
+    "key",
+    "value",
+    "headers",
+    "timestamp",
+    "timestamp_type",
+    "serialized_key_size",
+    "serialized_value_size",
+    "leader_epoch",
+)
 field = st.none() | st.binary(max_size=200)
 record = st.tuples(
     st.integers(0, 10**6), field, field, st.lists(st.tuples(st.text(max_size=5), field), max_size=3).map(tuple)
@@ -49,7 +62,7 @@ def read_all(module: Any, data: Any, count: int, step: int, **arguments: Any) ->
             break
         if made.exhausted:
             break
-    return [one._fields() for one in found], error, made.next_offset
+    return [tuple(getattr(one, name) for name in FIELDS) for one in found], error, made.next_offset
 
 
 @given(st.lists(record, min_size=1, max_size=20), st.integers(1, 7), st.integers(95, 125))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas._kernels import is_compiled
 from barnabas.common.errors import AuthenticationError
 from barnabas.network.reactor.channel import ANONYMOUS, ChannelState, InvalidReceiveError, KafkaChannel
 from barnabas.network.reactor.channel_state import (
@@ -352,6 +353,7 @@ def test_large_requests_among_small_ones_come_out_of_any_split_of_their_bytes(se
 
 
 @pytest.mark.mechanism("N06")
+@pytest.mark.skipif(not is_compiled("reactor"), reason="the twin does not guess the size of the next request")
 def test_behind_a_large_request_the_next_one_is_received_where_it_stays() -> None:
     transport = ChunkTransport()
     channel = make(transport)
