@@ -170,8 +170,7 @@ cdef class ConsumerRecordReader:
         topic,
         int32_t partition,
         int32_t leader_epoch,
-        key_deserializer,
-        value_deserializer,
+        tuple deserializers not None,
     ):
         self._source = data
         self._count = count
@@ -185,8 +184,7 @@ cdef class ConsumerRecordReader:
         self._topic = topic
         self._partition = partition
         self._leader_epoch = leader_epoch
-        self._key_deserializer = key_deserializer
-        self._value_deserializer = value_deserializer
+        self._key_deserializer, self._value_deserializer = deserializers
 
     @property
     def exhausted(self):

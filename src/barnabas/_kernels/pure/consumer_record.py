@@ -70,8 +70,7 @@ class ConsumerRecordReader:
         topic: str,
         partition: int,
         leader_epoch: int,
-        key_deserializer: DeserializeFunction | None,
-        value_deserializer: DeserializeFunction | None,
+        deserializers: tuple[DeserializeFunction | None, DeserializeFunction | None],
     ) -> None:
         self._records: Iterator[Record] = iterate_records(
             data, count, base_offset, base_timestamp, log_append_time, True
@@ -86,8 +85,7 @@ class ConsumerRecordReader:
         self._partition = partition
         self._leader_epoch = None if leader_epoch < 0 else leader_epoch
         self._timestamp_type = TimestampType.CREATE_TIME if log_append_time is None else TimestampType.LOG_APPEND_TIME
-        self._key_deserializer = key_deserializer
-        self._value_deserializer = value_deserializer
+        self._key_deserializer, self._value_deserializer = deserializers
 
     @property
     def exhausted(self) -> bool:

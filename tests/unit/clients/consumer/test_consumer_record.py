@@ -46,7 +46,16 @@ def section(records: list[tuple[int, bytes | None, bytes | None, Any]]) -> Recor
 
 def reader(module: Any, data: Any, count: int, start: int = 0, log_append_time: int | None = None, **given: Any) -> Any:
     return module.ConsumerRecordReader(
-        data, count, 100, given.pop("base", 0), log_append_time, start, "t", 3, 5, given.get("key"), given.get("value")
+        data,
+        count,
+        100,
+        given.pop("base", 0),
+        log_append_time,
+        start,
+        "t",
+        3,
+        5,
+        (given.get("key"), given.get("value")),
     )
 
 

@@ -271,8 +271,7 @@ class CompletedFetch:
             self.partition.topic,
             self.partition.partition,
             batch.partition_leader_epoch,
-            self._reading.key_deserializer,
-            self._reading.value_deserializer,
+            (self._reading.key_deserializer, self._reading.value_deserializer),
         )
 
     # -- as columns
