@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from barnabas import _kernels
+from barnabas.protocol.api_keys import ApiKey
 
 PACKAGE = Path(_kernels.__file__).parents[1]
 KERNELS = PACKAGE / "_kernels"
@@ -55,3 +56,43 @@ def test_byte_access_is_defined_once() -> None:
         if re.search(r"cdef inline .*\b(int16_at|int32_at|int64_at|put_int32)\(", text)
     ]
     assert definitions == ["_kernels/compiled/octets.pxd"]
+
+
+# A wire layout is which fields a request or a response has, in which version, in which order. Only the declarations in
+# barnabas.protocol know that. Compiled code that repeated it would keep the old layout when a version is added.
+# The request header, which has no API and one layout before its tagged fields, is parsed in `headers`.
+
+
+def test_no_compiled_module_names_an_api() -> None:
+    names = {api.name for api in ApiKey} | {
+        name
+        for api in ApiKey
+        for stem in [api.name.title().replace("_", "")]
+        for name in (stem, f"{stem}Request", f"{stem}Response")
+    }
+    found = [
+        f"{name}: {word}"
+        for name, text in sources("*.p[yx][xd]").items()
+        for word in re.findall(r"\w+", _code(text))
+        if word in names
+    ]
+    assert found == []
+
+
+def test_no_compiled_module_depends_on_a_version() -> None:
+    """No comparison with a version, except with the one from which on the caller says that headers are flexible."""
+    compared = [
+        f"{name}: {line.strip()}"
+        for name, text in sources("*.p[yx][xd]").items()
+        for line in _code(text).splitlines()
+        if re.search(r"version\s*(?:[<>]=?|[!=]=|in\b)", line)
+    ]
+    assert compared == ["_kernels/compiled/headers.pyx: if version >= <int>flexible_from:"]
+
+
+def test_the_layout_of_a_batch_header_is_written_once() -> None:
+    code = {name: _code(text) for name, text in sources("*.p[yx][xd]").items()}
+    numbers = [name for name, text in code.items() if re.search(r"int(?:16|32|64)_at\([^()]*\+ \d", text)]
+    assert numbers == ["_kernels/compiled/octets.pxd"], "use the names of batch_header.pxd"
+    sizes = [name for name, text in code.items() if re.search(r"(?<!BATCH_)\bHEADER_SIZE = ", text)]
+    assert sizes == ["_kernels/compiled/batch_header.pxd"]

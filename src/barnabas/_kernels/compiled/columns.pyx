@@ -31,6 +31,7 @@ from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
+from barnabas._kernels.compiled.batch_header cimport *
 from barnabas._kernels.compiled.faults cimport *
 from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at
 from barnabas._kernels.compiled.varint cimport get_varint, get_varlong, put_varint, short_number, varint_size, zigzag
@@ -55,7 +56,7 @@ cdef enum:
     EARLY = 8
 
 cdef enum:
-    MAX_SECTION = 2147483647 - 61
+    MAX_SECTION = 2147483647 - HEADER_SIZE
     # length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at least.
     MIN_RECORD = 7
     # A header is at least two lengths.
@@ -64,15 +65,6 @@ cdef enum:
     INLINE = 12
 
 READING_ROOM = 1 << 18
-
-cdef enum:
-    HEADER_SIZE = 61
-    OVERHEAD = 12
-    MAGIC_AT = 16
-    CRC_START = 17
-    CRC_COVERS = 21
-    APPEND_TIME = 0x08
-    TRANSACTIONAL = 0x10
 
 cdef enum:
     # How many bytes get their checksum before their records are looked at.
@@ -1287,12 +1279,12 @@ cdef inline bint read_head(const uint8_t *batch, int64_t left, Head *head) noexc
     """False if there is no whole batch of the one format that there is."""
     if left < HEADER_SIZE:
         return False
-    head.length = OVERHEAD + <int64_t>int32_at(batch + 8)
-    head.attributes = <int64_t>(<uint16_t>int16_at(batch + 21))
+    head.length = LOG_OVERHEAD + <int64_t>int32_at(batch + LENGTH_AT)
+    head.attributes = <int64_t>(<uint16_t>int16_at(batch + ATTRIBUTES_AT))
     head.base_offset = int64_at(batch)
-    head.last_delta = int32_at(batch + 23)
-    head.count = int32_at(batch + 57)
-    return HEADER_SIZE <= head.length <= left and batch[MAGIC_AT] == 2
+    head.last_delta = int32_at(batch + LAST_DELTA_AT)
+    head.count = int32_at(batch + COUNT_AT)
+    return HEADER_SIZE <= head.length <= left and batch[MAGIC_AT] == MAGIC
 
 
 cdef inline bint is_plain(const Head *head, int64_t start_offset, bint may_be_transactional) noexcept nogil:
@@ -1308,9 +1300,9 @@ cdef inline bint is_plain(const Head *head, int64_t start_offset, bint may_be_tr
 cdef inline bint is_cut_off(const uint8_t *batch, int64_t left) noexcept nogil:
     """Whether all there is of a batch is its beginning, with nothing wrong in it that can be seen."""
     cdef int64_t length
-    if left <= MAGIC_AT or batch[MAGIC_AT] != 2:
+    if left <= MAGIC_AT or batch[MAGIC_AT] != MAGIC:
         return False
-    length = OVERHEAD + <int64_t>int32_at(batch + 8)
+    length = LOG_OVERHEAD + <int64_t>int32_at(batch + LENGTH_AT)
     return length >= HEADER_SIZE and length > left
 
 
@@ -1362,11 +1354,11 @@ def plain_sections(
         section = Section.__new__(Section)
         section.begin(
             held, at + HEADER_SIZE, head.length - HEADER_SIZE, head.count, head.base_offset, head.last_delta,
-            int64_at(batch + 27), head.attributes & APPEND_TIME, int64_at(batch + 35),
+            int64_at(batch + BASE_TIMESTAMP_AT), head.attributes & APPEND_TIME, int64_at(batch + MAX_TIMESTAMP_AT),
             start_offset, scale,
         )
         if not section.scan(
-            <int64_t>(<uint32_t>int32_at(batch + CRC_START)) if check_crc else -1, sink, fd, position + at + HEADER_SIZE
+            <int64_t>(<uint32_t>int32_at(batch + CRC_AT)) if check_crc else -1, sink, fd, position + at + HEADER_SIZE
         ):
             break
         if source is not None:

@@ -5,19 +5,13 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint32_t, uint8_t
 
+from barnabas._kernels.compiled.batch_header cimport *
 from barnabas._kernels.compiled.record_codec cimport Fields, parse_record
 from barnabas._kernels.compiled.varint cimport short_number
 from barnabas._kernels.compiled.checksum cimport crc32c_of
 from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at
 
 cdef enum:
-    HEADER_SIZE = 61
-    LOG_OVERHEAD = 12  # base offset and length, which the length does not count
-    UP_TO_EPOCH = 16
-    UP_TO_LAST_OFFSET = 27
-    CRC_STARTS = 21
-    MAGIC = 2
-    TRANSACTIONAL_MASK = 0x10
     # From this size on, other threads get a turn. The walk over a batch of the usual size is quicker than that.
     LONG_WALK = 1 << 17
     # How many bytes get their checksum before their records are looked at.
@@ -35,19 +29,19 @@ cdef struct Walk:
 
 
 cdef bint header_is_plain(const uint8_t *data, Py_ssize_t size) noexcept nogil:
-    cdef int32_t last_delta = int32_at(data + 23)
-    cdef int16_t attributes = int16_at(data + 21)
-    cdef int64_t producer_id = int64_at(data + 43)
-    if int64_at(data) != 0 or <int64_t>int32_at(data + 8) + LOG_OVERHEAD != size or data[16] != MAGIC:
+    cdef int32_t last_delta = int32_at(data + LAST_DELTA_AT)
+    cdef int16_t attributes = int16_at(data + ATTRIBUTES_AT)
+    cdef int64_t producer_id = int64_at(data + PRODUCER_ID_AT)
+    if int64_at(data) != 0 or <int64_t>int32_at(data + LENGTH_AT) + LOG_OVERHEAD != size or data[MAGIC_AT] != MAGIC:
         return False
-    if attributes & ~TRANSACTIONAL_MASK:
+    if attributes & ~TRANSACTIONAL:
         return False
-    if last_delta < 0 or <int64_t>int32_at(data + 57) != <int64_t>last_delta + 1:
+    if last_delta < 0 or <int64_t>int32_at(data + COUNT_AT) != <int64_t>last_delta + 1:
         return False
-    if int64_at(data + 27) < -1 or int64_at(data + 35) < -1:
+    if int64_at(data + BASE_TIMESTAMP_AT) < -1 or int64_at(data + MAX_TIMESTAMP_AT) < -1:
         return False
     if producer_id >= 0:
-        return int16_at(data + 51) >= 0 and int32_at(data + 53) >= 0
+        return int16_at(data + PRODUCER_EPOCH_AT) >= 0 and int32_at(data + BASE_SEQUENCE_AT) >= 0
     return attributes == 0
 
 
@@ -83,7 +77,7 @@ cdef inline bint parse_usual(
 
 cdef void begin_walk(const uint8_t *header, Walk *walk) noexcept nogil:
     walk.seen, walk.lowest, walk.highest = 0, 0, 0
-    walk.base, walk.max_timestamp = int64_at(header + 27), int64_at(header + 35)
+    walk.base, walk.max_timestamp = int64_at(header + BASE_TIMESTAMP_AT), int64_at(header + MAX_TIMESTAMP_AT)
 
 
 cdef bint step(
@@ -128,8 +122,8 @@ cdef bint content_is_plain(
     """Checksum and records. A block of bytes gets its checksum first and has its records read then, as long as it is in
     the processor's cache."""
     cdef Walk walk
-    cdef Py_ssize_t position = HEADER_SIZE, summed = CRC_STARTS, block
-    cdef int32_t count = int32_at(data + 57)
+    cdef Py_ssize_t position = HEADER_SIZE, summed = CRC_COVERS, block
+    cdef int32_t count = int32_at(data + COUNT_AT)
     cdef int64_t crc = 0
     begin_walk(data, &walk)
     while walk.seen < count:
@@ -141,7 +135,7 @@ cdef bint content_is_plain(
             return False
     if position != size or not is_timely(&walk, now_ms, before_max_ms, after_max_ms):
         return False
-    return crc32c_of(data + summed, size - summed, <uint32_t>crc) == <uint32_t>int32_at(data + 17)
+    return crc32c_of(data + summed, size - summed, <uint32_t>crc) == <uint32_t>int32_at(data + CRC_AT)
 
 
 def is_plain_batch(
@@ -170,8 +164,8 @@ def offset_after(const uint8_t[::1] data not None):
     """Returns the offset after the last whole batch; None if there is no whole batch."""
     cdef int64_t at = 0, size = data.shape[0], length, last = -1
     cdef const uint8_t *start = &data[0] if size else NULL
-    while at + UP_TO_LAST_OFFSET <= size:
-        length = int32_at(start + at + 8)
+    while at + BASE_TIMESTAMP_AT <= size:
+        length = int32_at(start + at + LENGTH_AT)
         if length <= 0 or at + LOG_OVERHEAD + length > size:
             break
         last = at
@@ -179,7 +173,7 @@ def offset_after(const uint8_t[::1] data not None):
     if last < 0:
         return None
     # As Python's numbers, which cannot overflow, whatever the header says.
-    return (<object>int64_at(start + last)) + (<object>int32_at(start + last + 23)) + 1
+    return (<object>int64_at(start + last)) + (<object>int32_at(start + last + LAST_DELTA_AT)) + 1
 
 
 def leader_epoch_before(const uint8_t[::1] data not None, offset):
@@ -187,11 +181,11 @@ def leader_epoch_before(const uint8_t[::1] data not None, offset):
     cdef int64_t at = 0, size = data.shape[0], length, before = offset
     cdef int32_t epoch = -1
     cdef const uint8_t *start = &data[0] if size else NULL
-    while at + UP_TO_EPOCH <= size:
-        length = int32_at(start + at + 8)
+    while at + MAGIC_AT <= size:
+        length = int32_at(start + at + LENGTH_AT)
         if length <= 0 or at + LOG_OVERHEAD + length > size or int64_at(start + at) >= before:
             break
-        epoch = int32_at(start + at + LOG_OVERHEAD)
+        epoch = int32_at(start + at + EPOCH_AT)
         at += LOG_OVERHEAD + length
     return epoch if epoch >= 0 else None
 
