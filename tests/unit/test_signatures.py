@@ -11,7 +11,6 @@ import barnabas
 MAX_PARAMETERS = 10
 
 _OPTIONS = "one parameter for each option of the command"
-_BATCH_HEADER = "keyword arguments that are the fields of a batch header"
 REASONS = {
     "consume_command": _OPTIONS,
     "produce_command": _OPTIONS,
@@ -19,10 +18,7 @@ REASONS = {
     "run_command": _OPTIONS,
     "_advise": _OPTIONS,
     "_dry_run": _OPTIONS,
-    "RecordBatchBuilder.__init__": _BATCH_HEADER,
-    "encode_batch": _BATCH_HEADER,
-    "encode_batches": _BATCH_HEADER,
-    "fetch_sections": "the keyword arguments of fetch_columns, and where the rows go",
+    "RecordBatchBuilder.__init__": "the fields of a batch header, as keyword arguments",
     "TopicWriter.__init__": "collaborators of the broker, and the limits of the queue",
     "Processor.__init__": "collaborators that the socket server shares among its processors",
     "LogLoader.__init__": "the parts of a log, as UnifiedLog takes them",

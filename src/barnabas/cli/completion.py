@@ -109,18 +109,14 @@ def bash(nodes: list[CommandNode]) -> str:
         "    done",
         '    case "$path $previous" in',
     ]
-    for node in nodes:
-        for option in node.options:
-            if not option.takes_value:
-                continue
-            patterns = "|".join(_quoted(f"{' '.join(node.path)} {name}") for name in option.names)
-            if option.choices:
-                reply = f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$word"))'
-            elif option.is_file:
-                reply = 'COMPREPLY=($(compgen -f -- "$word"))'
-            else:
-                reply = "COMPREPLY=()"
-            lines.append(f"        {patterns}) {reply}; return ;;")
+    for option, patterns in _options_with_values(nodes):
+        if option.choices:
+            reply = f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$word"))'
+        elif option.is_file:
+            reply = 'COMPREPLY=($(compgen -f -- "$word"))'
+        else:
+            reply = "COMPREPLY=()"
+        lines.append(f"        {patterns}) {reply}; return ;;")
     lines += ["    esac", '    case "$path" in']
     for node in nodes:
         names = [name for option in node.options for name in option.names]
@@ -128,6 +124,14 @@ def bash(nodes: list[CommandNode]) -> str:
         lines.append(f'        {_quoted(" ".join(node.path))}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;')
     lines += ["    esac", "}", "complete -F _barnabas barnabas", ""]
     return "\n".join(lines)
+
+
+def _options_with_values(nodes: list[CommandNode]) -> Iterator[tuple[Option, str]]:
+    """Yields each option that takes a value, with a shell pattern for its command and names."""
+    for node in nodes:
+        for option in node.options:
+            if option.takes_value:
+                yield option, "|".join(_quoted(f"{' '.join(node.path)} {name}") for name in option.names)
 
 
 def _quoted(text: str) -> str:
@@ -150,18 +154,14 @@ def zsh(nodes: list[CommandNode]) -> str:
         "    done",
         '    case "$place ${words[CURRENT-1]}" in',
     ]
-    for node in nodes:
-        for option in node.options:
-            if not option.takes_value:
-                continue
-            patterns = "|".join(_quoted(f"{' '.join(node.path)} {name}") for name in option.names)
-            if option.choices:
-                reply = f"compadd -- {' '.join(map(_quoted, option.choices))}"
-            elif option.is_file:
-                reply = "_files"
-            else:
-                reply = "_message value"
-            lines.append(f"        ({patterns}) {reply}; return ;;")
+    for option, patterns in _options_with_values(nodes):
+        if option.choices:
+            reply = f"compadd -- {' '.join(map(_quoted, option.choices))}"
+        elif option.is_file:
+            reply = "_files"
+        else:
+            reply = "_message value"
+        lines.append(f"        ({patterns}) {reply}; return ;;")
     lines += ["    esac", '    case "$place" in']
     for node in nodes:
         entries = [_described(name, text) for name, text in node.children.items()]

@@ -8,7 +8,7 @@ barnabas configs unset --group billing consumer.session.timeout.ms
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.admin import add_common, administered, tell
 from barnabas.cli.arguments import ArgumentParser, add_command
@@ -72,6 +72,7 @@ def _add_resource(parser: ArgumentParser) -> None:
 def _resource(
     topic: str | None, broker: int | None, all_brokers: bool, group: str | None, client_metrics: str | None
 ) -> ConfigResource:
+    """Returns the resource that the options of `_add_resource` select."""
     from barnabas.clients.admin import ConfigResource
 
     if topic is not None:
@@ -83,22 +84,12 @@ def _resource(
     return ConfigResource.broker(None if all_brokers else broker)
 
 
-def get_command(
-    cluster: Cluster,
-    topic: str | None,
-    broker: int | None,
-    all_brokers: bool,
-    group: str | None,
-    client_metrics: str | None,
-    names: list[str],
-    everything: bool,
-    as_json: bool,
-) -> None:
+def get_command(cluster: Cluster, names: list[str], everything: bool, as_json: bool, **selected: Any) -> None:
     """Prints settings."""
     from barnabas.cli.output import print_json, print_rich, table
     from barnabas.clients.admin import ConfigSource
 
-    resource = _resource(topic, broker, all_brokers, group, client_metrics)
+    resource = _resource(**selected)
     with administered(cluster) as admin:
         entries = admin.describe_configs([resource], names=names or None)[resource]
     missing = [name for name in names if name not in entries]
@@ -152,18 +143,9 @@ def _source(entry: ConfigEntry) -> str:
     }.get(entry.source.name, "unknown")
 
 
-def set_command(
-    cluster: Cluster,
-    topic: str | None,
-    broker: int | None,
-    all_brokers: bool,
-    group: str | None,
-    client_metrics: str | None,
-    changes: list[str],
-    dry_run: bool,
-) -> None:
+def set_command(cluster: Cluster, changes: list[str], dry_run: bool, **selected: Any) -> None:
     """Changes settings."""
-    resource = _resource(topic, broker, all_brokers, group, client_metrics)
+    resource = _resource(**selected)
     wanted = [_parse_change(text) for text in changes]
     _alter(cluster, resource, wanted, dry_run)
 
@@ -179,20 +161,11 @@ def _parse_change(text: str) -> AlterConfigOp:
     return AlterConfigOp(key[:-1] if key[-1] in kinds else key, value, kind)
 
 
-def unset_command(
-    cluster: Cluster,
-    topic: str | None,
-    broker: int | None,
-    all_brokers: bool,
-    group: str | None,
-    client_metrics: str | None,
-    names: list[str],
-    dry_run: bool,
-) -> None:
+def unset_command(cluster: Cluster, names: list[str], dry_run: bool, **selected: Any) -> None:
     """Resets settings to their defaults."""
     from barnabas.clients.admin import AlterConfigOp, OpType
 
-    resource = _resource(topic, broker, all_brokers, group, client_metrics)
+    resource = _resource(**selected)
     _alter(cluster, resource, [AlterConfigOp(name, None, OpType.DELETE) for name in names], dry_run)
 
 

@@ -21,7 +21,7 @@ from barnabas.controller.broker_heartbeat_manager import BrokerHeartbeatManager,
 from barnabas.controller.feature_control_manager import FeatureControlManager
 from barnabas.controller.replica_placer import UsableBroker
 from barnabas.controller.result import ControllerResult
-from barnabas.metadata.broker_registration import BrokerRegistration
+from barnabas.metadata.broker_registration import BrokerRegistration, expect_registered
 from barnabas.metadata.controller_registration import ControllerRegistration
 from barnabas.metadata.directory_id import MIGRATING, UNASSIGNED, is_reserved
 from barnabas.metadata.errors import MetadataReplayError
@@ -400,14 +400,7 @@ class ClusterControlManager:
         log.info("Registered controller %d", record.controller_id)
 
     def _registered(self, broker_id: int, epoch: int, verb: str) -> BrokerRegistration:
-        broker = self._brokers.get(broker_id)
-        if broker is None:
-            raise MetadataReplayError(f"cannot {verb} broker {broker_id}: it is not registered")
-        if broker.epoch != epoch:
-            raise MetadataReplayError(
-                f"cannot {verb} broker {broker_id}: the record is for epoch {epoch}, its epoch is {broker.epoch}"
-            )
-        return broker
+        return expect_registered(self._brokers.get(broker_id), broker_id, epoch, verb)
 
     def _change(self, broker: BrokerRegistration) -> None:
         previous = self._brokers[broker.id]

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from barnabas.common.clock import Clock
+from barnabas.metadata.snapshot_generator import reason_for_snapshot
 from barnabas.raft.client import ApiMessageAndVersion, Batch, OffsetAndEpoch
 
 log = logging.getLogger(__name__)
@@ -45,11 +46,9 @@ class SnapshotTrigger:
         self._bytes += batch.size_in_bytes
         if last_stable_offset < batch.last_offset or self._bytes == 0:
             return
-        if self._bytes >= self._max_bytes:
-            reason = f"{self._bytes} bytes were written since the last one"
-        elif self._max_interval_ns and self._clock.nanoseconds() - self._since_ns >= self._max_interval_ns:
-            reason = f"the last one is {self._max_interval_ns // 1_000_000} ms old"
-        else:
+        age_ns = self._clock.nanoseconds() - self._since_ns
+        reason = reason_for_snapshot(self._bytes, self._max_bytes, age_ns, self._max_interval_ns)
+        if reason is None:
             return
         self._reset()
         snapshot_id = OffsetAndEpoch(batch.last_offset + 1, batch.epoch)

@@ -145,3 +145,14 @@ class BrokerRegistration:
         if not self.directories or self.cordoned_directories is None:
             return True
         return not set(self.directories) <= set(self.cordoned_directories)
+
+
+def expect_registered(broker: BrokerRegistration | None, broker_id: int, epoch: int, verb: str) -> BrokerRegistration:
+    """Returns the registration that a record changes; raises if there is none, or one of another epoch."""
+    if broker is None:
+        raise MetadataReplayError(f"cannot {verb} broker {broker_id}: it is not registered")
+    if broker.epoch != epoch:
+        raise MetadataReplayError(
+            f"cannot {verb} broker {broker_id}: the record has epoch {epoch}, the registration {broker.epoch}"
+        )
+    return broker

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from barnabas.common.dataclass import dataclass, field
-from barnabas.metadata.broker_registration import BrokerRegistration
+from barnabas.metadata.broker_registration import BrokerRegistration, expect_registered
 from barnabas.metadata.controller_registration import ControllerRegistration
-from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.map_delta import MapDelta
 from barnabas.metadata.persistent_map import PersistentMap
 from barnabas.protocol.internal.metadata import (
@@ -119,11 +118,4 @@ class ClusterDelta:
             self._brokers.put(broker_id, broker)
 
     def _registered(self, broker_id: int, epoch: int, verb: str) -> BrokerRegistration:
-        broker = self._brokers.get(broker_id)
-        if broker is None:
-            raise MetadataReplayError(f"cannot {verb} broker {broker_id}: it is not registered")
-        if broker.epoch != epoch:
-            raise MetadataReplayError(
-                f"cannot {verb} broker {broker_id}: the record has epoch {epoch}, the registration {broker.epoch}"
-            )
-        return broker
+        return expect_registered(self._brokers.get(broker_id), broker_id, epoch, verb)

@@ -113,11 +113,9 @@ class SnapshotGenerator(MetadataPublisher):
             self._reset()  # just loaded from one, or started
             return
         self._bytes += manifest.num_bytes
-        if self._bytes >= self._max_bytes:
-            reason = f"{self._bytes} bytes were written since the last one"
-        elif self._max_interval_ns and self._clock.nanoseconds() - self._since_ns >= self._max_interval_ns:
-            reason = f"the last one is {self._max_interval_ns // 1_000_000} ms old"
-        else:
+        age_ns = self._clock.nanoseconds() - self._since_ns
+        reason = reason_for_snapshot(self._bytes, self._max_bytes, age_ns, self._max_interval_ns)
+        if reason is None:
             return
         if self._is_busy or self._closed or not manifest.provenance.is_batch_aligned:
             return
@@ -142,3 +140,15 @@ class SnapshotGenerator(MetadataPublisher):
     def close(self) -> None:
         """Starts no more snapshots; one in progress is completed."""
         self._closed = True
+
+
+def reason_for_snapshot(written: int, max_bytes: int, age_ns: int, max_interval_ns: int) -> str | None:
+    """Says why a snapshot is due, given the bytes and the time since the last one; None if it is not due.
+
+    A `max_interval_ns` of zero means no limit for the age.
+    """
+    if written >= max_bytes:
+        return f"{written} bytes were written since the last one"
+    if max_interval_ns and age_ns >= max_interval_ns:
+        return f"the last one is {max_interval_ns // 1_000_000} ms old"
+    return None

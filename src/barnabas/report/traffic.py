@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.report.table_reader import TableReader
 from barnabas.report.tenancy import OTHERS, TenantNames, largest
-from barnabas.spark.pipelines.quotas import FETCH, IDLE_FETCH_BYTES, IDLE_SHARE, PRODUCE, RESOURCES
+from barnabas.spark.pipelines.quotas import FETCH, IDLE_FETCH_BYTES, IDLE_SHARE, PRODUCE, RESOURCES, SUMS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,13 +32,7 @@ MINUTE_COLUMNS: Final = (
     "node_id",
     "principal",
     "client_id",
-    "requests",
-    "produced_bytes",
-    "fetched_bytes",
-    "thread_ms",
-    "queue_ms",
-    "throttled",
-    "throttle_ms",
+    *SUMS,
     "max_throttle_ms",
 )
 REQUEST_COLUMNS: Final = (
@@ -74,15 +68,7 @@ class TenantTotal:
         return self.produced_bytes > 0 or self.fetched_bytes > self.requests * IDLE_FETCH_BYTES
 
     def add(self, row: Mapping[str, Any]) -> None:
-        for name in (
-            "requests",
-            "produced_bytes",
-            "fetched_bytes",
-            "thread_ms",
-            "queue_ms",
-            "throttled",
-            "throttle_ms",
-        ):
+        for name in SUMS:
             setattr(self, name, getattr(self, name) + (row[name] or 0.0))
         self.max_throttle_ms = max(self.max_throttle_ms, row["max_throttle_ms"] or 0.0)
 

@@ -17,6 +17,7 @@ from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group.assignor.partition_assignor import PartitionAssignor
+from barnabas.coordinator.group.classic.classic_rebalance import response_error_of_append
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
 from barnabas.coordinator.group.group_coordinator_shard import GroupCoordinatorShard
 from barnabas.coordinator.group.group_metrics import GroupMetrics
@@ -254,7 +255,7 @@ class GroupCoordinatorService:
         return _handle(
             operation,
             lambda error: ConsumerGroupHeartbeatResponse(
-                error_code=response_error(Errors.for_exception(error)), error_message=str(error)
+                error_code=response_error_of_append(Errors.for_exception(error)), error_message=str(error)
             ),
         )
 
@@ -346,7 +347,7 @@ class GroupCoordinatorService:
                 if error is None:
                     found.extend(part.result())
                 else:
-                    code = response_error(Errors.for_exception(error))
+                    code = response_error_of_append(Errors.for_exception(error))
                     found.extend(failed(group_id, code) for group_id in ids)
             return found
 
@@ -482,17 +483,6 @@ class GroupCoordinatorService:
         )
 
 
-def response_error(error: Errors) -> Errors:
-    """Maps an internal failure to the error for the client, which makes it look for the coordinator."""
-    if error in {Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.NOT_ENOUGH_REPLICAS, Errors.REQUEST_TIMED_OUT}:
-        return Errors.COORDINATOR_NOT_AVAILABLE
-    if error in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.KAFKA_STORAGE_ERROR}:
-        return Errors.NOT_COORDINATOR
-    if error in {Errors.MESSAGE_TOO_LARGE, Errors.RECORD_LIST_TOO_LARGE, Errors.INVALID_FETCH_SIZE}:
-        return Errors.UNKNOWN_SERVER_ERROR
-    return error
-
-
 def _done(value: T) -> Future[T]:
     future: Future[T] = Future()
     future.set_result(value)
@@ -511,13 +501,13 @@ def _complete_with_failure(operation: Future[Any], response_future: Future[T], f
         error = future.exception()
         if error is not None and not response_future.done():
             _log_unexpected(error)
-            response_future.set_result(failed(response_error(Errors.for_exception(error))))
+            response_future.set_result(failed(response_error_of_append(Errors.for_exception(error))))
 
     operation.add_done_callback(on_done)
 
 
 def _or_else(operation: Future[T], failed: Callable[[Errors], T]) -> Future[T]:
-    return _handle(operation, lambda error: failed(response_error(Errors.for_exception(error))))
+    return _handle(operation, lambda error: failed(response_error_of_append(Errors.for_exception(error))))
 
 
 def _handle(operation: Future[T], failed: Callable[[BaseException], T]) -> Future[T]:

@@ -118,17 +118,8 @@ class MultiThreadedEventProcessor:
 
     def enqueue_last(self, event: CoordinatorEvent) -> None:
         """Runs or queues an event; after `close`, it fails with NOT_COORDINATOR."""
-        local = self._local
-        if self._inline and not local.busy and self._accumulator.try_begin(event.key):
-            if self._paces.attentive and (lane := self._lane_of(event.key)) is not None:
-                lane.submit(partial(self._run_taken, event))
-                return
-            local.busy = True
-            try:
-                run_event(event)
-            finally:
-                local.busy = False
-                self._accumulator.done(event.key)
+        if self._inline and not self._local.busy and self._accumulator.try_begin(event.key):
+            self._run(event)
             return
         try:
             self._accumulator.add_last(event)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from barnabas.common.dataclass import dataclass
 from barnabas.common.extras import extra
@@ -62,6 +62,7 @@ __all__ = [
     "SCHEMA",
     "BatchEncoder",
     "EarlyColumns",
+    "FetchOptions",
     "FetchedColumns",
     "FetchedSections",
     "assemble_batches",
@@ -106,31 +107,27 @@ def decode_batch(
     return plan.assemble([section])
 
 
-def decode_batches(
-    buffer: bytes | bytearray | memoryview,
-    *,
-    columns: Sequence[str] | None = None,
-    include_headers: bool = False,
-    raw_timestamps: bool = False,
-    binary_type: str = BINARY,
-    start_offset: int = 0,
-    aborted: Iterable[tuple[int, int]] | None = None,
-    check_crc: bool = True,
-    max_decompressed_bytes: int = DEFAULT_MAX_FETCH_BYTES,
-) -> pa.Table:
+class FetchOptions(TypedDict, total=False):
+    """What to decode of a fetch response's buffer, and how: the keyword arguments of `fetch_columns`."""
+
+    columns: Sequence[str] | None
+    """Names and order of the columns; None for all but the headers."""
+    include_headers: bool
+    raw_timestamps: bool
+    """Whether timestamps are the 64-bit milliseconds of the batches."""
+    binary_type: str
+    """The type of keys and values: `BINARY`, the default, or `BINARY_VIEW`."""
+    start_offset: int
+    aborted: Iterable[tuple[int, int]] | None
+    check_crc: bool
+    """True by default."""
+    max_decompressed_bytes: int
+    """`DEFAULT_MAX_FETCH_BYTES` by default."""
+
+
+def decode_batches(buffer: bytes | bytearray | memoryview, **options: Unpack[FetchOptions]) -> pa.Table:
     """Decodes all batches in a fetch response's buffer: returns the table of `fetch_columns`, see there."""
-    fetched = fetch_columns(
-        buffer,
-        columns=columns,
-        include_headers=include_headers,
-        raw_timestamps=raw_timestamps,
-        binary_type=binary_type,
-        start_offset=start_offset,
-        aborted=aborted,
-        check_crc=check_crc,
-        max_decompressed_bytes=max_decompressed_bytes,
-    )
-    return fetched.table
+    return fetch_columns(buffer, **options).table
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +144,7 @@ class FetchedColumns:
     size_in_bytes: int
 
 
-def fetch_columns(
-    buffer: bytes | bytearray | memoryview,
-    *,
-    columns: Sequence[str] | None = None,
-    include_headers: bool = False,
-    raw_timestamps: bool = False,
-    binary_type: str = BINARY,
-    start_offset: int = 0,
-    aborted: Iterable[tuple[int, int]] | None = None,
-    check_crc: bool = True,
-    max_decompressed_bytes: int = DEFAULT_MAX_FETCH_BYTES,
-) -> FetchedColumns:
+def fetch_columns(buffer: bytes | bytearray | memoryview, **options: Unpack[FetchOptions]) -> FetchedColumns:
     """Decodes all records of a fetch response's buffer to one set of columns.
 
     A broker sends batches unchanged from its log, so the buffer has more than was requested: records before
@@ -172,17 +158,7 @@ def fetch_columns(
     With a `binary_type` of ``binary_view`` keys and values are not copied: they are views of the buffer or of the
     decompressed batch. The table and its slices then keep that memory alive, and show later changes of the buffer.
     """
-    fetched = fetch_sections(
-        buffer,
-        columns=columns,
-        include_headers=include_headers,
-        raw_timestamps=raw_timestamps,
-        binary_type=binary_type,
-        start_offset=start_offset,
-        aborted=aborted,
-        check_crc=check_crc,
-        max_decompressed_bytes=max_decompressed_bytes,
-    )
+    fetched = fetch_sections(buffer, **options)
     return FetchedColumns(assemble_sections([fetched]), fetched.next_offset, fetched.size_in_bytes)
 
 
@@ -250,17 +226,10 @@ def shared_columns(
 def fetch_sections(
     buffer: bytes | bytearray | memoryview,
     *,
-    columns: Sequence[str] | None = None,
-    include_headers: bool = False,
-    raw_timestamps: bool = False,
-    binary_type: str = BINARY,
-    start_offset: int = 0,
-    aborted: Iterable[tuple[int, int]] | None = None,
-    check_crc: bool = True,
-    max_decompressed_bytes: int = DEFAULT_MAX_FETCH_BYTES,
     shared: EarlyColumns | None = None,
     memory: TableMemory | None = None,
     unread: UnreadRecords | None = None,
+    **options: Unpack[FetchOptions],
 ) -> FetchedSections:
     """The first half of `fetch_columns`, for several buffers: `assemble_sections` makes one table of them.
 
@@ -268,12 +237,14 @@ def fetch_sections(
     the buffer has only the headers of batches: the rest is read now or, if it is not copied to columns immediately,
     when the columns are assembled.
     """
+    start_offset, aborted = options.get("start_offset", 0), options.get("aborted")
+    check_crc = options.get("check_crc", True)
     if not 0 <= start_offset <= _MAX_INT64:
         raise ValueError(f"start offset {start_offset} is out of range")
-    plan = column_plan(None if columns is None else tuple(columns), include_headers, raw_timestamps, binary_type)
+    plan = _plan(options)
     transactions = None if aborted is None else AbortedTransactions(aborted)
     sections: list[kernel.Section] = []
-    next_offset, size, budget = None, 0, max_decompressed_bytes
+    next_offset, size, budget = None, 0, options.get("max_decompressed_bytes", DEFAULT_MAX_FETCH_BYTES)
     octets = _octets(buffer)
     # One source for all batches if views can address it; otherwise one per batch.
     source = octets if plan.has_views and len(octets) <= MAX_COLUMN_BYTES else None
@@ -416,6 +387,16 @@ def _groups(sections: list[kernel.Section]) -> list[list[kernel.Section]]:
             header_keys, header_values = section.header_key_bytes, section.header_value_bytes
         groups[-1].append(section)
     return groups
+
+
+def _plan(options: FetchOptions) -> ColumnPlan:
+    columns = options.get("columns")
+    return column_plan(
+        None if columns is None else tuple(columns),
+        options.get("include_headers", False),
+        options.get("raw_timestamps", False),
+        options.get("binary_type", BINARY),
+    )
 
 
 def _octets(buffer: Any) -> memoryview:

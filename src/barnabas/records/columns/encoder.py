@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -38,6 +38,18 @@ _UINT32: Final = struct.Struct(">I")
 Octets: TypeAlias = bytearray | memoryview
 
 
+class HeaderFields(TypedDict, total=False):
+    """Fields of the headers of encoded batches; the default is none, uncompressed."""
+
+    compression: CompressionType
+    level: int | None
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
+    partition_leader_epoch: int
+
+
 def encode_batch(
     *,
     values: Column,
@@ -45,13 +57,7 @@ def encode_batch(
     headers: Column | None = None,
     timestamps: Column | int,
     base_offset: int = 0,
-    compression: CompressionType = CompressionType.NONE,
-    level: int | None = None,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-    is_transactional: bool = False,
-    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    **header: Unpack[HeaderFields],
 ) -> bytearray:
     """Encodes all records as one batch.
 
@@ -62,13 +68,10 @@ def encode_batch(
     encoder = encoder_for(values, keys, headers, timestamps)
     if not encoder.length:
         raise ValueError("a batch needs at least one record")
-    header = _Header(
-        compression, level, producer_id, producer_epoch, base_sequence, is_transactional, partition_leader_epoch
-    )
     count, size = encoder.measure(0, _section_limit(None))
     if count != encoder.length:
         raise ValueError(f"{encoder.length} records do not fit into one batch of 2 GiB: encode_batches makes several")
-    batch = header.batch(encoder, 0, count, size, base_offset)
+    batch = _Header(**header).batch(encoder, 0, count, size, base_offset)
     assert isinstance(batch, bytearray)
     return batch
 
@@ -79,13 +82,7 @@ def encode_batches(
     max_batch_bytes: int,
     timestamps: Column | int | None = None,
     base_offset: int | None = None,
-    compression: CompressionType = CompressionType.NONE,
-    level: int | None = None,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_PRODUCER_EPOCH,
-    base_sequence: int = NO_SEQUENCE,
-    is_transactional: bool = False,
-    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
+    **header: Unpack[HeaderFields],
 ) -> list[bytearray]:
     """Encodes the records of a table as batches of at most `max_batch_bytes` (header included, uncompressed).
 
@@ -97,17 +94,7 @@ def encode_batches(
     batches with other offsets. With it, the batches are contiguous as in a log. Sequence numbers, if there are any,
     continue across all batches.
     """
-    encoder = BatchEncoder(
-        data,
-        timestamps=timestamps,
-        compression=compression,
-        level=level,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        is_transactional=is_transactional,
-        partition_leader_epoch=partition_leader_epoch,
-    )
+    encoder = BatchEncoder(data, timestamps=timestamps, **header)
     batches: list[bytearray] = []
     first = 0
     while True:
@@ -134,21 +121,13 @@ class BatchEncoder:
         data: pa.Table | pa.RecordBatch | Mapping[str, Column],
         *,
         timestamps: Column | int | None = None,
-        compression: CompressionType = CompressionType.NONE,
-        level: int | None = None,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        base_sequence: int = NO_SEQUENCE,
-        is_transactional: bool = False,
-        partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH,
         checksum: bool = True,
+        **header: Unpack[HeaderFields],
     ) -> None:
         columns = _named_columns(data)
         stamps = timestamps_or(columns.get("timestamp"), timestamps)
         self._encoder = encoder_for(columns["value"], columns.get("key"), columns.get("headers"), stamps)
-        self._header = _Header(
-            compression, level, producer_id, producer_epoch, base_sequence, is_transactional, partition_leader_epoch
-        )
+        self._header = _Header(**header)
         self._checksum = checksum
 
     def __len__(self) -> int:
@@ -184,13 +163,13 @@ def _section_limit(max_batch_bytes: int | None) -> int:
 class _Header:
     """The header fields that all batches of one call share; finishes the batches."""
 
-    compression: CompressionType
-    level: int | None
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    is_transactional: bool
-    partition_leader_epoch: int
+    compression: CompressionType = CompressionType.NONE
+    level: int | None = None
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    is_transactional: bool = False
+    partition_leader_epoch: int = NO_PARTITION_LEADER_EPOCH
 
     def __post_init__(self) -> None:
         check_level(self.compression, self.level)

@@ -59,7 +59,7 @@ PRODUCE: Final = "Produce"
 FETCH: Final = "Fetch"
 
 _TENANT: Final = ("node_id", "principal", "client_id")
-_SUMS: Final = (
+SUMS: Final = (
     "requests",
     "produced_bytes",
     "fetched_bytes",
@@ -68,13 +68,14 @@ _SUMS: Final = (
     "throttled",
     "throttle_ms",
 )
+"""The columns of the traffic of a minute that add up."""
 
 
 def _merge_tenants(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sf
 
     return rows.groupBy("window_start", *_TENANT).agg(
-        *(sf.sum(name).alias(name) for name in _SUMS), sf.max("max_throttle_ms").alias("max_throttle_ms")
+        *(sf.sum(name).alias(name) for name in SUMS), sf.max("max_throttle_ms").alias("max_throttle_ms")
     )
 
 

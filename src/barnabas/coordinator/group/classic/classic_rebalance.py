@@ -304,7 +304,7 @@ def join_error(member_id: str, error: Errors) -> JoinGroupResponse:
 
 
 def response_error_of_append(error: Errors) -> Errors:
-    """Returns the error for a member when the record of its group could not be appended."""
+    """Maps a failed append to the error for the client, which makes it look for the coordinator."""
     if error in {Errors.UNKNOWN_TOPIC_OR_PARTITION, Errors.NOT_ENOUGH_REPLICAS, Errors.REQUEST_TIMED_OUT}:
         return Errors.COORDINATOR_NOT_AVAILABLE
     if error in {Errors.NOT_LEADER_OR_FOLLOWER, Errors.KAFKA_STORAGE_ERROR}:
