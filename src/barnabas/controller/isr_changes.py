@@ -65,10 +65,10 @@ class IsrChanges:
             topic = self._replication.topic(topic_data.topic_id)
             for data in topic_data.partitions:
                 if topic is None:
-                    answer = _refusal(data, Errors.UNKNOWN_TOPIC_ID)
+                    partition_response = _refusal(data, Errors.UNKNOWN_TOPIC_ID)
                 else:
-                    answer = self._alter(request.broker_id, topic, data, context.request_version, records)
-                topic_response.partitions.append(answer)
+                    partition_response = self._alter(request.broker_id, topic, data, context.request_version, records)
+                topic_response.partitions.append(partition_response)
         return ControllerResult.of(records, response)
 
     def _alter(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.common.identifiers import ZERO_UUID, Uuid
-from barnabas.metadata import cluster_answers, metadata_version, topic_answers
+from barnabas.metadata import cluster_responses, metadata_version, topic_responses
 from barnabas.metadata.broker_registration import BrokerRegistration
-from barnabas.metadata.cluster_answers import Choose
+from barnabas.metadata.cluster_responses import Choose
 from barnabas.metadata.configs import ConfigResource, Settings
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.endpoint import NO_NODE, Node
@@ -51,8 +51,8 @@ class MetadataCache:
 
     The loader's thread replaces the image with one assignment; all other threads only read. Every method takes the
     reference once, so it uses one image, even if the next one arrives meanwhile. A caller with several queries that
-    must be consistent takes :attr:`image` once, and uses the functions of :mod:`~barnabas.metadata.topic_answers` and
-    :mod:`~barnabas.metadata.cluster_answers`.
+    must be consistent takes :attr:`image` once, and uses the functions of :mod:`~barnabas.metadata.topic_responses` and
+    :mod:`~barnabas.metadata.cluster_responses`.
 
     It is never ahead of the log but may be behind it: something that it does not know may exist. That is why clients
     retry after UNKNOWN_TOPIC_OR_PARTITION.
@@ -147,7 +147,7 @@ class MetadataCache:
         return None if broker is None or broker.fenced else broker.node(listener)
 
     def alive_broker_nodes(self, listener: str) -> list[Node]:
-        return cluster_answers.broker_nodes(self.image, listener)
+        return cluster_responses.broker_nodes(self.image, listener)
 
     def alive_broker_ids(self) -> list[int]:
         return sorted(broker.id for broker in self.image.cluster.brokers.values() if not broker.fenced)
@@ -183,12 +183,12 @@ class MetadataCache:
     # -- responses
 
     def topic_metadata(self, names: Iterable[str], listener: str, version: int) -> list[MetadataResponseTopic]:
-        return topic_answers.topic_metadata(self.image, names, listener, version)
+        return topic_responses.topic_metadata(self.image, names, listener, version)
 
     def metadata_response(
         self, request: MetadataRequest, version: int, listener: str, cluster_id: str
     ) -> MetadataResponse:
-        return cluster_answers.metadata_response(self.image, request, version, listener, cluster_id, self._choose)
+        return cluster_responses.metadata_response(self.image, request, version, listener, cluster_id, self._choose)
 
     def describe_topic_partitions(
         self,
@@ -197,12 +197,12 @@ class MetadataCache:
         max_partitions: int = 2000,
         is_authorized: Callable[[str], bool] = lambda _name: True,
     ) -> DescribeTopicPartitionsResponse:
-        return topic_answers.describe_topic_partitions(self.image, request, listener, max_partitions, is_authorized)
+        return topic_responses.describe_topic_partitions(self.image, request, listener, max_partitions, is_authorized)
 
     def describe_cluster(
         self, request: DescribeClusterRequest, version: int, listener: str, cluster_id: str
     ) -> DescribeClusterResponse:
-        return cluster_answers.describe_cluster(self.image, request, version, listener, cluster_id, self._choose)
+        return cluster_responses.describe_cluster(self.image, request, version, listener, cluster_id, self._choose)
 
     def describe_client_quotas(self, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
         return self.image.client_quotas.describe(request)

@@ -58,9 +58,9 @@ _new_tuple = tuple.__new__
 def parse_request_header_pure(buffer: Buffer) -> ParsedHeader:
     """Reads a request's header.
 
-    The version of the API need not be one we speak: an ApiVersions request of the future has to be answered, not
-    dropped, so whether to serve a version is for the caller to decide. An API that does not exist cannot be answered
-    at all, because not even the version of its header is known: that raises :class:`UnsupportedVersionError`.
+    The version of the API need not be supported: an ApiVersions request of a later version needs a response. The
+    caller decides whether to serve a version. An unknown API raises :class:`UnsupportedVersionError`, because not even
+    the version of its header is known.
     """
     try:
         number, version, correlation_id, size = _unpack_fixed(buffer)

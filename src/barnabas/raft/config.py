@@ -122,7 +122,7 @@ _define(
 )  # fmt: skip
 _define(
     "controller.quorum.request.timeout.ms", Type.INT, 2_000, Range.at_least(0), _MEDIUM,
-    "How long to wait for the answer of another voter.",
+    "How long to wait for the response of another voter.",
 )  # fmt: skip
 _define(
     "controller.quorum.retry.backoff.ms", Type.INT, 20, Range.at_least(0), _LOW,

@@ -1,6 +1,6 @@
 """Writes the usage of quotas per interval as records of ``__quota_usage``.
 
-The quotas themselves keep only a rate over the last few seconds. These records answer later questions: who was
+The quotas themselves keep only a rate over the last few seconds. These records help with later questions: who was
 throttled yesterday, and which limit would have been enough. `docs/telemetry.md` describes the fields.
 """
 

@@ -145,7 +145,7 @@ def test_records_as_values() -> None:
     record = Record(5, 6, b"k", None, (("h", b"x"),), 12)
     assert record == Record(5, 6, b"k", None, (("h", b"x"),), 12)
     assert record != Record(5, 7, b"k", None, (("h", b"x"),), 12)
-    assert record != (5, 6)
+    assert record != (5, 6)  # type: ignore[comparison-overlap]
     assert hash(record) == hash(Record(5, 6, b"k", None, (("h", b"x"),), 12))
     assert pickle.loads(pickle.dumps(record)) == record
     assert repr(record) == (

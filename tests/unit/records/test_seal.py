@@ -37,7 +37,7 @@ def test_a_sealed_batch_is_one_that_was_built_so(seed: int) -> None:
     of_records = records_checksum(batch)
     assert of_records == crc32c(bytes(batch[HEADER_SIZE:]))
     batch[17:21] = random.randbytes(4)
-    seal(batch, *state.values(), transactional, of_records)
+    seal(batch, state["producer_id"], state["producer_epoch"], state["base_sequence"], transactional, of_records)
     assert batch == wanted
     RecordBatch(batch).ensure_valid()
 

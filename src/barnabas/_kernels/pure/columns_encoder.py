@@ -59,7 +59,8 @@ class BinaryColumn:
         first: int,
         length: int,
     ) -> None:
-        octets = memoryview(b"" if data is None else np.frombuffer(data, np.uint8))
+        content: Any = b"" if data is None else np.frombuffer(data, np.uint8)
+        octets = memoryview(content)
         self.length = length
         self.elements = [
             None if span is None else octets[span[0] : span[1]]

@@ -59,7 +59,8 @@ class BinarySink(_Sink):
         self.used = 0
         self.open = True
         self._offsets = np.frombuffer(offsets, np.int32)
-        self._data = memoryview(np.frombuffer(data, np.uint8))
+        content: Any = np.frombuffer(data, np.uint8)
+        self._data = memoryview(content)
         if not len(self._offsets):
             raise ValueError("the offsets of n rows take n + 1 aligned 32-bit numbers")
         super().__init__(validity, len(self._offsets) - 1)
@@ -89,7 +90,7 @@ class ViewSink(_Sink):
 
     def __init__(self, validity: Buffer | None, views: Buffer) -> None:
         self.referring = 0
-        self._views = np.frombuffer(views, np.uint8)
+        self._views: Any = np.frombuffer(views, np.uint8)
         self._buffer = self._start = 0
         super().__init__(validity, len(self._views) // 16)
 

@@ -193,14 +193,14 @@ def _list_items(name: str, settings: Mapping[str, str]) -> list[str]:
 
 
 def reassembled(
-    resources: Sequence[Resource], preprocessed: Mapping[int, ResourceResult], answered: Sequence[AnsweredResource]
+    resources: Sequence[Resource], preprocessed: Mapping[int, ResourceResult], responses: Sequence[ResourceResponse]
 ) -> list[ResourceResult]:
     """Returns the results from here and from the controller, in the order of the request."""
     from_controller = {
-        (answer.resource_type, answer.resource_name): ResourceResult(
-            Errors.for_code(answer.error_code), answer.error_message
+        (response.resource_type, response.resource_name): ResourceResult(
+            Errors.for_code(response.error_code), response.error_message
         )
-        for answer in answered
+        for response in responses
     }
     results = []
     for index, resource in enumerate(resources):
@@ -214,7 +214,7 @@ def reassembled(
     return results
 
 
-class AnsweredResource(Resource, Protocol):
+class ResourceResponse(Resource, Protocol):
     """A resource in the controller's response."""
 
     error_code: int

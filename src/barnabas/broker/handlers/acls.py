@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from barnabas.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from barnabas.security.acl import AclOperation
-from barnabas.security.acl_answers import describe_acls
+from barnabas.security.acl_responses import describe_acls
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper

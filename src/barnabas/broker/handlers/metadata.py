@@ -17,8 +17,8 @@ from typing import Final, Protocol
 from barnabas.common.errors import Errors
 from barnabas.common.topic_names import is_internal_topic
 from barnabas.metadata.cache import MetadataCache
-from barnabas.metadata.cluster_answers import NO_CONTROLLER_ID, metadata_brokers
-from barnabas.metadata.topic_answers import missing_topic, requested_topics
+from barnabas.metadata.cluster_responses import NO_CONTROLLER_ID, metadata_brokers
+from barnabas.metadata.topic_responses import missing_topic, requested_topics
 from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,

@@ -304,12 +304,12 @@ class _Pages(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self) -> None:
-        self._answer(with_body=True)
+        self._respond(with_body=True)
 
     def do_HEAD(self) -> None:
-        self._answer(with_body=False)
+        self._respond(with_body=False)
 
-    def _answer(self, *, with_body: bool) -> None:
+    def _respond(self, *, with_body: bool) -> None:
         page = self.pages.get(self.path.partition("?")[0])
         if page is None:
             self.send_error(HTTPStatus.NOT_FOUND, explain=f"there are: {', '.join(self.pages)}")

@@ -58,7 +58,7 @@ class AppliedMetadata(MetadataPublisher):
         if is_there:
             once()
         else:
-            self._scheduler.schedule("answer-without-metadata", once, MAX_WAIT_MS)
+            self._scheduler.schedule("respond-without-metadata", once, MAX_WAIT_MS)
 
     def on_metadata_update(self, delta: MetadataDelta, new_image: MetadataImage, manifest: LoaderManifest) -> None:  # noqa: ARG002
         due: list[_Once] = []

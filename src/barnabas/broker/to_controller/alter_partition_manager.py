@@ -122,7 +122,7 @@ class DefaultAlterPartitionManager:
         self._broker_epoch = broker_epoch
         self._lock = threading.Lock()
         """Guards the fields below. Not held while futures are completed or requests are sent."""
-        self._unanswered: dict[_Key, _Proposal] = {}
+        self._pending: dict[_Key, _Proposal] = {}
         self._in_flight = False
         self._closed = False
 
@@ -139,7 +139,7 @@ class DefaultAlterPartitionManager:
         future: Future[LeaderAndIsr] = Future()
         proposal = _Proposal(partition, leader_and_isr, future)
         with self._lock:
-            accepted = not self._closed and self._unanswered.setdefault(proposal.key, proposal) is proposal
+            accepted = not self._closed and self._pending.setdefault(proposal.key, proposal) is proposal
         if accepted:
             self._maybe_send()
         else:
@@ -151,21 +151,21 @@ class DefaultAlterPartitionManager:
     @property
     def pending(self) -> int:
         """Returns the number of proposals without a response."""
-        return len(self._unanswered)
+        return len(self._pending)
 
     def _maybe_send(self) -> None:
         with self._lock:
-            if self._in_flight or self._closed or not self._unanswered:
+            if self._in_flight or self._closed or not self._pending:
                 return
             self._in_flight = True
-            proposals = list(self._unanswered.values())
+            proposals = list(self._pending.values())
         epoch = self._broker_epoch()
         log.debug("Proposing the ISR of %d partitions", len(proposals))
         self._channel.send_request(
             _AlterPartitionBuilder(self._broker_id, epoch, proposals), _Exchange(self, proposals)
         )
 
-    def answered(self, proposals: Sequence[_Proposal], response: ClientResponse) -> None:
+    def handle_response(self, proposals: Sequence[_Proposal], response: ClientResponse) -> None:
         """Handles the controller's response, or the failure to get one."""
         error = Errors.NETWORK_EXCEPTION  # retriable: the operator may fix the cause
         try:
@@ -190,21 +190,21 @@ class DefaultAlterPartitionManager:
         assert isinstance(body, AlterPartitionResponse)
         error = Errors.for_code(body.error_code)
         if error is not Errors.NONE:
-            log.warning("The controller answered a proposal for ISRs with %s", error.name)
+            log.warning("The controller refused a proposal for ISRs with %s", error.name)
             return error
-        answers = {
+        partitions = {
             (topic.topic_id, partition.partition_index): partition
             for topic in body.topics
             for partition in topic.partitions
         }
         for proposal in proposals:
-            answer = answers.get(proposal.key)
-            if answer is None:
-                log.warning("%s was sent but is not in the answer: it will be sent again", proposal.partition)
+            data = partitions.get(proposal.key)
+            if data is None:
+                log.warning("%s was sent but is not in the response: it will be sent again", proposal.partition)
                 continue
             with self._lock:  # before completing the future: its callbacks may submit the next proposal
-                self._unanswered.pop(proposal.key, None)
-            outcome = _outcome(answer)
+                self._pending.pop(proposal.key, None)
+            outcome = _outcome(data)
             if isinstance(outcome, LeaderAndIsr):
                 proposal.future.set_result(outcome)
             else:
@@ -218,20 +218,20 @@ class DefaultAlterPartitionManager:
             self._in_flight = False
 
 
-def _outcome(answer: ResponsePartitionData) -> LeaderAndIsr | ApiError:
-    error = Errors.for_code(answer.error_code).to_exception()
+def _outcome(data: ResponsePartitionData) -> LeaderAndIsr | ApiError:
+    error = Errors.for_code(data.error_code).to_exception()
     if error is not None:
         return error
     try:
-        recovery_state = LeaderRecoveryState(answer.leader_recovery_state)
+        recovery_state = LeaderRecoveryState(data.leader_recovery_state)
     except ValueError:
-        return UnknownServerError(f"the controller answered with the recovery state {answer.leader_recovery_state}")
+        return UnknownServerError(f"the controller sent the recovery state {data.leader_recovery_state}")
     return LeaderAndIsr(
-        answer.leader_id,
-        answer.leader_epoch,
+        data.leader_id,
+        data.leader_epoch,
         recovery_state,
-        tuple([IsrMember(broker_id) for broker_id in answer.isr]),
-        answer.partition_epoch,
+        tuple([IsrMember(broker_id) for broker_id in data.isr]),
+        data.partition_epoch,
     )
 
 
@@ -245,7 +245,7 @@ class _Exchange:
         self._proposals = proposals
 
     def on_complete(self, response: ClientResponse) -> None:
-        self._manager.answered(self._proposals, response)
+        self._manager.handle_response(self._proposals, response)
 
     def on_timeout(self) -> None:
         self._manager.abandoned()

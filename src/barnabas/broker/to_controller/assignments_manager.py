@@ -173,7 +173,7 @@ class AssignmentsManager:
         log.debug("Reporting the directories of %d replicas; %d others are gone", len(sending), dropped)
         if sending:
             self._channel.send_request(
-                self._request(sending), ControllerExchange(self.queue, "report of directories", self._answered)
+                self._request(sending), ControllerExchange(self.queue, "report of directories", self._handle_response)
             )
 
     def _request(self, assignments: Mapping[_Key, _Assignment]) -> AssignReplicasToDirsRequest:
@@ -200,7 +200,7 @@ class AssignmentsManager:
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), directories=list(directories.values())
         )
 
-    def _answered(self, response: ClientResponse | None) -> None:
+    def _handle_response(self, response: ClientResponse | None) -> None:
         with self._lock:
             sent, self._in_flight = self._in_flight, {}
         body, failure = _body_or_failure(response)
@@ -226,7 +226,7 @@ class AssignmentsManager:
                     key = topic.topic_id, partition.partition_index
                     assignment = sent.pop(key, None)
                     if assignment is None:
-                        log.error("The controller answers about a replica that it was not told of: %r", partition)
+                        log.error("The controller responded for a replica that was not in the request: %r", partition)
                     elif not partition.error_code:
                         _call(assignment.on_success)
                     else:
@@ -240,7 +240,7 @@ class AssignmentsManager:
                             error.name,
                         )
         if sent:
-            log.error("The controller's answer says nothing about %d replicas: they are sent again", len(sent))
+            log.error("The controller's response does not mention %d replicas: they are sent again", len(sent))
             self._again(sent)
 
     def _again(self, assignments: Mapping[_Key, _Assignment]) -> None:

@@ -80,7 +80,7 @@ class AutoTopicCreationManager:
 
         If the client's mutation quota is exhausted, no request is sent: the controller would refuse it.
         """
-        answers: list[MetadataResponseTopic] = []
+        found: list[MetadataResponseTopic] = []
         creatable: dict[str, CreatableTopic] = {}
         exhausted = mutation_quota.is_exceeded
         for name in dict.fromkeys(names):
@@ -89,10 +89,10 @@ class AutoTopicCreationManager:
                 error = Errors.INVALID_TOPIC_EXCEPTION
             elif not exhausted and self._claim(name):
                 creatable[name] = self._creatable(name)
-            answers.append(MetadataResponseTopic(error_code=error, name=name, is_internal=is_internal_topic(name)))
+            found.append(MetadataResponseTopic(error_code=error, name=name, is_internal=is_internal_topic(name)))
         if creatable:
             self._send(creatable, request)
-        return answers
+        return found
 
     def _claim(self, name: str) -> bool:
         with self._lock:
@@ -169,30 +169,30 @@ class _Creation:
         failure: Exception | None = response.authentication_error or response.version_mismatch
         if failure is None:
             try:
-                answer = self._answer(response)
+                body = self._body(response)
             except ProtocolError as problem:
                 failure = problem
             else:
-                self._report(answer)
+                self._report(body)
                 return
         log.warning("The creation of %s failed: %s", ", ".join(self._topics), failure)
 
-    def _answer(self, response: ClientResponse) -> CreateTopicsResponse:
+    def _body(self, response: ClientResponse) -> CreateTopicsResponse:
         from barnabas.protocol.messages.create_topics import CreateTopicsResponse
 
-        answer = response.body
-        if isinstance(answer, EnvelopeResponse):
-            if answer.error_code:
-                raise ProtocolError(f"the Envelope was answered with {Errors.for_code(answer.error_code).name}")
+        body = response.body
+        if isinstance(body, EnvelopeResponse):
+            if body.error_code:
+                raise ProtocolError(f"the response to the Envelope is {Errors.for_code(body.error_code).name}")
             assert self.inner is not None
             version, correlation_id = self.inner
-            answer = open_envelope_response(answer.response_data or b"", ApiKey.CREATE_TOPICS, version, correlation_id)
-        assert isinstance(answer, CreateTopicsResponse)
-        return answer
+            body = open_envelope_response(body.response_data or b"", ApiKey.CREATE_TOPICS, version, correlation_id)
+        assert isinstance(body, CreateTopicsResponse)
+        return body
 
     @staticmethod
-    def _report(answer: CreateTopicsResponse) -> None:
-        for topic in answer.topics:
+    def _report(body: CreateTopicsResponse) -> None:
+        for topic in body.topics:
             # Another broker may have created the topic first.
             if topic.error_code in (Errors.NONE, Errors.TOPIC_ALREADY_EXISTS):
                 log.debug("Topic %s has been created", topic.name)

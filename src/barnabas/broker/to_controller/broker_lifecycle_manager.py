@@ -183,7 +183,7 @@ class BrokerLifecycleManager:
         """Failed directories, and whether each was reported to the controller."""
         self._cordoned_dirs: frozenset[Uuid] | None = None
         """Directories that get no new replicas; None until the broker knows them."""
-        self._shutdown_answers = 0
+        self._shutdown_responses = 0
         self._in_flight = False
         self._hurry = False
         """Whether something has changed while a request was in flight."""
@@ -422,17 +422,17 @@ class BrokerLifecycleManager:
         )
 
     def _registration_ended(self, response: ClientResponse | None) -> None:
-        answer = self._successful_answer("register", response)
-        if answer is None:
+        body = self._successful_body("register", response)
+        if body is None:
             return
-        assert isinstance(answer, BrokerRegistrationResponse)
-        if answer.error_code:
-            self._registration_refused(Errors.for_code(answer.error_code))
+        assert isinstance(body, BrokerRegistrationResponse)
+        if body.error_code:
+            self._registration_refused(Errors.for_code(body.error_code))
             return
         self._failed_attempts = 0
-        self._broker_epoch = answer.broker_epoch
+        self._broker_epoch = body.broker_epoch
         self._registered = self._ever_registered = True
-        log.info("Broker %d is registered with the epoch %d", self._config.node_id, answer.broker_epoch)
+        log.info("Broker %d is registered with the epoch %d", self._config.node_id, body.broker_epoch)
         self._hurry = False
         self._communicate_soon(0)
 
@@ -476,16 +476,16 @@ class BrokerLifecycleManager:
         )
 
     def _heartbeat_ended(self, response: ClientResponse | None, told_offline: Sequence[Uuid]) -> None:
-        answer = self._successful_answer("send a heartbeat", response)
-        if answer is None:
+        body = self._successful_body("send a heartbeat", response)
+        if body is None:
             return
-        assert isinstance(answer, BrokerHeartbeatResponse)
-        if answer.error_code:
-            self._heartbeat_refused(Errors.for_code(answer.error_code))
+        assert isinstance(body, BrokerHeartbeatResponse)
+        if body.error_code:
+            self._heartbeat_refused(Errors.for_code(body.error_code))
             return
         self._failed_attempts = 0
         self._offline_dirs.update(dict.fromkeys(told_offline, True))
-        self._follow(answer)
+        self._follow(body)
 
     def _heartbeat_refused(self, error: Errors) -> None:
         node_id = self._config.node_id
@@ -505,10 +505,10 @@ class BrokerLifecycleManager:
             self._registered = False
             self._communicate_after_failure()
 
-    def _follow(self, answer: BrokerHeartbeatResponse) -> None:
+    def _follow(self, body: BrokerHeartbeatResponse) -> None:
         """Makes the state change that the controller's response allows, and schedules the next heartbeat."""
         if self._state is BrokerState.STARTING:
-            if answer.is_caught_up:
+            if body.is_caught_up:
                 self._become(BrokerState.RECOVERY)
                 # A waiter may call set_ready_to_unfence() before the next line runs.
                 self.initial_catch_up_future.set_result(None)
@@ -517,29 +517,29 @@ class BrokerLifecycleManager:
                     return
             self._communicate_soon(CATCH_UP_INTERVAL_MS)
         elif self._state is BrokerState.RECOVERY:
-            if not answer.is_fenced:
+            if not body.is_fenced:
                 self._become(BrokerState.RUNNING)
                 self.initial_unfence_future.set_result(None)
             self._communicate_soon(self._config.heartbeat_interval_ms)
         elif self._state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
-            if answer.should_shut_down:
+            if body.should_shut_down:
                 log.info("The controller lets broker %d go", self._config.node_id)
                 self.begin_shutdown()
                 return
-            first = not self._shutdown_answers
-            self._shutdown_answers += 1
+            first = not self._shutdown_responses
+            self._shutdown_responses += 1
             if first:
                 log.info("Waiting for the controller to move leaderships away")
             self._communicate_soon(CONTROLLED_SHUTDOWN_INTERVAL_MS if first else self._config.heartbeat_interval_ms)
         elif self._state is BrokerState.RUNNING:
-            if answer.is_fenced and not answer.is_caught_up:  # registered again, record not read yet
+            if body.is_fenced and not body.is_caught_up:  # registered again, record not read yet
                 self._communicate_soon(CATCH_UP_INTERVAL_MS)
                 return
-            if answer.is_fenced:
+            if body.is_fenced:
                 log.warning("Broker %d is fenced: the controller has not heard of it in time", self._config.node_id)
             self._communicate_soon(self._config.heartbeat_interval_ms)
 
-    def _successful_answer(self, what: str, response: ClientResponse | None) -> object:
+    def _successful_body(self, what: str, response: ClientResponse | None) -> object:
         """Returns the response body; if there is none, schedules a retry and returns None."""
         self._in_flight = False
         if self._state is BrokerState.SHUTTING_DOWN:
@@ -549,7 +549,7 @@ class BrokerLifecycleManager:
         elif response.authentication_error is not None or response.version_mismatch is not None:
             problem = str(response.authentication_error or response.version_mismatch)
         elif response.body is None:
-            problem = "there was no answer"
+            problem = "there was no response"
         else:
             return response.body
         self._last_problem = problem

@@ -137,9 +137,11 @@ class ControllerRegistrationManager(MetadataPublisher):
                 for name, spoken in sorted(self._features.items())
             ],
         )
-        self._channel.send_request(request, ControllerExchange(self.queue, "controller registration", self._answered))
+        self._channel.send_request(
+            request, ControllerExchange(self.queue, "controller registration", self._handle_response)
+        )
 
-    def _answered(self, response: ClientResponse | None) -> None:
+    def _handle_response(self, response: ClientResponse | None) -> None:
         self._in_flight = False
         failure = _failure(response)
         if failure is None:

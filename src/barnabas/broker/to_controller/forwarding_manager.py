@@ -56,13 +56,13 @@ def make_envelope(context: AuthorizableRequestContext, request_data: bytes) -> E
 def open_envelope_response(data: bytes, api_key: ApiKey, version: int, correlation_id: int) -> Response:
     """Decodes the response in an Envelope response; :class:`ProtocolError` if it does not match the request."""
     if len(data) < _CORRELATION_ID.size:
-        raise ProtocolError(f"an answer of {len(data)} bytes in an Envelope")
+        raise ProtocolError(f"a response of {len(data)} bytes in an Envelope")
     header, start = ResponseHeader.decode_from(data, api_key.response_header_version(version))
     if header.correlation_id != correlation_id:
-        raise ProtocolError(f"an answer to {header.correlation_id} in the Envelope for {correlation_id}")
+        raise ProtocolError(f"a response to {header.correlation_id} in the Envelope for {correlation_id}")
     response, end = api_key.response.decode_from(data, version, start)
     if end != len(data):
-        raise ProtocolError(f"{len(data) - end} bytes after the answer in an Envelope")
+        raise ProtocolError(f"{len(data) - end} bytes after the response in an Envelope")
     return response
 
 
@@ -154,7 +154,7 @@ class ForwardingManager:
         self.metrics.count(-1)
         self.metrics.queue_time_ms.update(self._channel.retry_timeout_ms)
 
-    def answered(self, request: Request, response: ClientResponse) -> None:
+    def handle_response(self, request: Request, response: ClientResponse) -> None:
         metrics = self.metrics
         metrics.count(-1)
         metrics.remote_time_ms.update(response.latency_ms)
@@ -173,7 +173,7 @@ class _Forwarding:
 
     def on_complete(self, response: ClientResponse) -> None:
         request = self._request
-        self._manager.answered(request, response)
+        self._manager.handle_response(request, response)
         failure: UnsupportedVersionError | AuthenticationError | None = (
             response.version_mismatch or response.authentication_error
         )
@@ -188,7 +188,7 @@ class _Forwarding:
             log.info("%r: the controller does not speak this version", request)
             self._callback(None)
         elif error is not Errors.NONE:
-            log.error("%r could not be forwarded: the controller answered the Envelope with %s", request, error.name)
+            log.error("%r could not be forwarded: the controller's response to the Envelope is %s", request, error.name)
             self._fail(UnknownServerError())
         else:
             self._deliver(envelope.response_data or b"")
@@ -198,7 +198,7 @@ class _Forwarding:
         try:
             response = open_envelope_response(data, request.api_key, request.api_version, request.correlation_id)
         except ProtocolError as problem:
-            log.error("%r: the controller's answer cannot be read: %s", request, problem)
+            log.error("%r: the controller's response cannot be read: %s", request, problem)
             self._fail(UnknownServerError())
             return
         self._manager.when_applied(lambda: self._callback(response))

@@ -22,9 +22,9 @@ from barnabas.security.acl import (
     ResourcePattern,
     ResourceType,
 )
-from barnabas.security.acl_answers import binding_filter, required_authorizer
-from barnabas.security.acl_answers import describe_acls as describe
 from barnabas.security.acl_mutator import validate_new_acl
+from barnabas.security.acl_responses import binding_filter, required_authorizer
+from barnabas.security.acl_responses import describe_acls as describe
 from barnabas.security.authorizer import AclBindingDeleteResult, AclCreateResult, AclDeleteResult
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
@@ -66,7 +66,7 @@ class AclsHandler:
                 ]
             )
 
-        self._backend.answer(request, mapped(all_of(futures), response))
+        self._backend.respond(request, mapped(all_of(futures), response))
 
     def delete_acls(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
@@ -78,7 +78,7 @@ class AclsHandler:
         def response(results: list[AclDeleteResult]) -> delete_acls.DeleteAclsResponse:
             return delete_acls.DeleteAclsResponse(filter_results=list(map(_deletion_result, results)))
 
-        self._backend.answer(request, mapped(all_of(futures), response))
+        self._backend.respond(request, mapped(all_of(futures), response))
 
 
 def _binding(creation: create_acls.AclCreation) -> AclBinding:

@@ -41,7 +41,7 @@ class Backend:
 
     A handler makes a context from the request, calls the controller, and passes the future on:
 
-        self._backend.answer(request, self._controller.update_features(self._backend.context(request), body))
+        self._backend.respond(request, self._controller.update_features(self._backend.context(request), body))
 
     The response is built and sent on the controller's event thread. Errors of the controller and of the handler go to
     the dispatcher's error handling.
@@ -77,15 +77,15 @@ class Backend:
             partition_change_quota=quota.record,
         )
 
-    def answer(self, request: Request, future: Future[Any]) -> None:
+    def respond(self, request: Request, future: Future[Any]) -> None:
         """Sends the controller's response, under the client's request quota."""
         self._when_done(request, future, lambda response: self.send(request, response))
 
-    def answer_exempt(self, request: Request, future: Future[Any]) -> None:
+    def respond_exempt(self, request: Request, future: Future[Any]) -> None:
         """Sends the response to another node, exempt from throttling."""
         self._when_done(request, future, lambda response: self.helper.send_response_exempt_throttle(request, response))
 
-    def answer_mutation(self, request: Request, quota: ControllerMutationQuota, future: Future[Any]) -> None:
+    def respond_to_mutation(self, request: Request, quota: ControllerMutationQuota, future: Future[Any]) -> None:
         """Sends the response to a change charged to the mutation quota; a failed change is charged, too."""
 
         def send(create: Callable[[int], Response]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from barnabas.common.errors import Errors, UnsupportedVersionError
 from barnabas.controller.handlers.backend import Backend
-from barnabas.metadata.cluster_answers import BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS, NO_CONTROLLER_ID
+from barnabas.metadata.cluster_responses import BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS, NO_CONTROLLER_ID
 from barnabas.metadata.image import MetadataImage
 from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -86,7 +86,7 @@ class ControllerClusterHandler:
         assert isinstance(body, UpdateFeaturesRequest)
         self._backend.authorize_cluster(request, AclOperation.ALTER)
         # No deadline: `timeout_ms` limits the client's wait, and the update may be done later.
-        self._backend.answer(request, self._controller.update_features(self._backend.context(request), body))
+        self._backend.respond(request, self._controller.update_features(self._backend.context(request), body))
 
 
 def _wrong_endpoint(body: DescribeClusterRequest, version: int) -> DescribeClusterResponse | None:

@@ -87,7 +87,7 @@ class ConfigsHandler:
             return response
 
         future = self._controller.legacy_alter_configs(self._backend.context(request), effective)
-        self._backend.answer(request, mapped(future, complete))
+        self._backend.respond(request, mapped(future, complete))
 
     def incremental_alter_configs(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
@@ -118,13 +118,13 @@ class ConfigsHandler:
             return response
 
         future = self._controller.incremental_alter_configs(self._backend.context(request), effective)
-        self._backend.answer(request, mapped(future, complete))
+        self._backend.respond(request, mapped(future, complete))
 
     def alter_client_quotas(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AlterClientQuotasRequest)
         self._backend.authorize_cluster(request, AclOperation.ALTER_CONFIGS)
-        self._backend.answer(request, self._controller.alter_client_quotas(self._backend.context(request), body))
+        self._backend.respond(request, self._controller.alter_client_quotas(self._backend.context(request), body))
 
     def _refused(self, request: Request, resources: Iterable[_Resource]) -> dict[ConfigResource, ApiError | None]:
         """Returns the resources that are refused without asking the controller, with their errors."""

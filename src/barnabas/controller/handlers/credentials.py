@@ -24,4 +24,4 @@ class CredentialsHandler:
         assert isinstance(body, AlterUserScramCredentialsRequest)
         self._backend.authorize_cluster(request, AclOperation.ALTER)
         context = self._backend.context(request)
-        self._backend.answer(request, self._backend.controller.alter_user_scram_credentials(context, body))
+        self._backend.respond(request, self._backend.controller.alter_user_scram_credentials(context, body))

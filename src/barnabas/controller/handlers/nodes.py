@@ -30,14 +30,14 @@ class NodesHandler:
         body = request.body
         assert isinstance(body, BrokerRegistrationRequest)
         self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
-        self._backend.answer(request, self._controller.register_broker(self._backend.context(request), body))
+        self._backend.respond(request, self._controller.register_broker(self._backend.context(request), body))
 
     def broker_heartbeat(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, BrokerHeartbeatRequest)
         self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
         context = self._backend.context(request, self._heartbeat_timeout_ms)
-        self._backend.answer(request, self._controller.process_broker_heartbeat(context, body))
+        self._backend.respond(request, self._controller.process_broker_heartbeat(context, body))
 
     def unregister_broker(self, request: Request, _local: RequestLocal) -> None:
         from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
@@ -45,13 +45,13 @@ class NodesHandler:
         body = request.body
         assert isinstance(body, UnregisterBrokerRequest)
         self._backend.authorize_cluster(request, AclOperation.ALTER)
-        self._backend.answer(request, self._controller.unregister_broker(self._backend.context(request), body))
+        self._backend.respond(request, self._controller.unregister_broker(self._backend.context(request), body))
 
     def controller_registration(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, ControllerRegistrationRequest)
         self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
-        self._backend.answer(request, self._controller.register_controller(self._backend.context(request), body))
+        self._backend.respond(request, self._controller.register_controller(self._backend.context(request), body))
 
     def allocate_producer_ids(self, request: Request, _local: RequestLocal) -> None:
         from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -59,4 +59,4 @@ class NodesHandler:
         body = request.body
         assert isinstance(body, AllocateProducerIdsRequest)
         self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
-        self._backend.answer(request, self._controller.allocate_producer_ids(self._backend.context(request), body))
+        self._backend.respond(request, self._controller.allocate_producer_ids(self._backend.context(request), body))

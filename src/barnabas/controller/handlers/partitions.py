@@ -34,28 +34,28 @@ class PartitionsHandler:
         assert isinstance(body, AlterPartitionRequest)
         self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
         future = self._controller.alter_partition(self._backend.context(request), body)
-        self._backend.answer_exempt(request, future)
+        self._backend.respond_exempt(request, future)
 
     def assign_replicas_to_dirs(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AssignReplicasToDirsRequest)
         self._backend.authorize_cluster(request, AclOperation.CLUSTER_ACTION)
         future = self._controller.assign_replicas_to_dirs(self._backend.context(request), body)
-        self._backend.answer(request, future)
+        self._backend.respond(request, future)
 
     def elect_leaders(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, ElectLeadersRequest)
         self._backend.authorize_cluster(request, AclOperation.ALTER)
         future = self._controller.elect_leaders(self._backend.context(request, body.timeout_ms), body)
-        self._backend.answer(request, future)
+        self._backend.respond(request, future)
 
     def alter_partition_reassignments(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, AlterPartitionReassignmentsRequest)
         self._backend.authorize_cluster(request, AclOperation.ALTER)
         future = self._controller.alter_partition_reassignments(self._backend.context(request, body.timeout_ms), body)
-        self._backend.answer(request, future)
+        self._backend.respond(request, future)
 
     def list_partition_reassignments(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
@@ -63,4 +63,4 @@ class PartitionsHandler:
         self._backend.authorize_cluster(request, AclOperation.DESCRIBE)
         # The timeout sets no deadline: the request changes nothing, and some clients leave the timeout at 0.
         future = self._controller.list_partition_reassignments(self._backend.context(request), body)
-        self._backend.answer(request, future)
+        self._backend.respond(request, future)

@@ -78,7 +78,7 @@ class TopicsHandler:
         future = self._controller.create_topics(
             self._backend.context(request, body.timeout_ms, quota), effective, describable
         )
-        self._backend.answer_mutation(request, quota, mapped(future, complete))
+        self._backend.respond_to_mutation(request, quota, mapped(future, complete))
 
     def _creatable_and_describable(self, request: Request, names: set[str]) -> tuple[set[str], set[str]]:
         context, auth = request.request_context, self._auth
@@ -100,7 +100,7 @@ class TopicsHandler:
         quota = self._backend.new_mutation_quota(request, DELETE_TOPICS_STRICT_SINCE)
         context = self._backend.context(request, body.timeout_ms, quota)
         steps = TopicDeletionSteps(self._controller, self._auth, request.request_context, context, body)
-        self._backend.answer_mutation(request, quota, steps.run())
+        self._backend.respond_to_mutation(request, quota, steps.run())
 
     def create_partitions(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
@@ -127,7 +127,7 @@ class TopicsHandler:
             return response
 
         future = self._controller.create_partitions(self._backend.context(request, body.timeout_ms, quota), effective)
-        self._backend.answer_mutation(request, quota, mapped(future, complete))
+        self._backend.respond_to_mutation(request, quota, mapped(future, complete))
 
 
 def _creation_refused(name: str, mentions: int) -> CreatableTopicResult:

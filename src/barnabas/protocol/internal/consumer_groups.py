@@ -137,7 +137,7 @@ class TopicPartitions(Struct):
 class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=8, versions="0", flexible="0+"):
     """What one member has, and the epoch it is expected to quote.
 
-    ``previous_member_epoch`` is accepted too, in case the answer with the new one was lost. ``state``: 0 stable, 1
+    ``previous_member_epoch`` is accepted too, in case the response with the new one was lost. ``state``: 0 stable, 1
     has partitions to revoke, 2 waits for partitions that others have not released. Partitions pending revocation stay
     the member's until it confirms.
     """

@@ -81,7 +81,7 @@ class TopicPartitions(Struct):
 
 
 class ShareGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=14, versions="0", flexible="0+"):
-    """What one member has; the previous epoch is accepted too, in case an answer was lost."""
+    """What one member has; the previous epoch is accepted too, in case a response was lost."""
 
     member_epoch: int = int32(default=0)
     previous_member_epoch: int = int32(default=0)

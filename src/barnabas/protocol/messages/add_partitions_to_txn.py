@@ -61,7 +61,7 @@ class AddPartitionsToTxnTopicResult(Struct):
 
 
 class AddPartitionsToTxnResult(Struct):
-    """The answer for one transaction of a batched request (v4 and later)."""
+    """The response for one transaction of a batched request (v4 and later)."""
 
     transactional_id: str = string("4+", default="")
     topic_results: list[AddPartitionsToTxnTopicResult] = array(

@@ -8,7 +8,7 @@ waits until it has nearly caught up, then appends a VotersRecord; only one chang
 ``cluster_id`` null skips the check that the request reached the right cluster. DUPLICATE_VOTER means that the id is a
 voter already, REQUEST_TIMED_OUT that the newcomer did not catch up within ``timeout_ms``.
 
-Versions: v1 ``ack_when_committed``; false asks for the answer as soon as the leader has appended the new set, which
+Versions: v1 ``ack_when_committed``; false asks for the response as soon as the leader has appended the new set, which
 is what a self-joining controller needs: it may itself be required for the commit.
 """
 

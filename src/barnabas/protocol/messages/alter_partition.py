@@ -1,7 +1,7 @@
 """AlterPartition (API 56): a partition leader asks the controller to change the in-sync replicas.
 
 The leader alone knows who keeps up, but the ISR is cluster metadata, so it proposes and the controller decides. Until
-the answer is in, the leader counts the *larger* of the old and the proposed ISR when it advances the high watermark:
+the response is in, the leader counts the *larger* of the old and the proposed ISR when it advances the high watermark:
 a replica that might be in sync must never be missing a committed record.
 
 Two fences keep a slow request from doing harm: ``leader_epoch`` (FENCED_LEADER_EPOCH) and ``partition_epoch``, which

@@ -1,10 +1,10 @@
 """ApiVersions (API 18): asks a node which APIs it serves, in which versions, and which features are on.
 
-The first request on nearly every connection, answered before authentication and on every kind of listener. Everything
+The first request on nearly every connection, served before authentication and on every kind of listener. Everything
 a client sends afterwards is the highest version both sides have. Because it comes before any agreement, it must
 survive disagreement:
 
-- A version that the broker does not know is answered with a **v0 body**, UNSUPPORTED_VERSION and the one row that
+- A version that the broker does not know gets a **v0 body**, UNSUPPORTED_VERSION and the one row that
   matters, the versions of ApiVersions itself; the client asks again with one of those (KIP-511).
 - The **response header is always v0**, also for flexible versions. A client that expected a tag section there would
   misread the error.

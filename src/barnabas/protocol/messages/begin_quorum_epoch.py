@@ -4,8 +4,8 @@ Followers pull in KRaft, so a fresh leader has no channel to those who did not v
 channel: it is sent right after an election and again to every voter that does not fetch. The receiver adopts leader
 and epoch and starts fetching.
 
-A receiver that knows a newer epoch answers FENCED_LEADER_EPOCH and says which, and the sender steps down.
-``leader_id`` -1 in the answer is "I know of none". INVALID_VOTER_KEY means that the request was meant for another
+A receiver that knows a newer epoch responds with FENCED_LEADER_EPOCH and says which, and the sender steps down.
+``leader_id`` -1 in the response is "I know of none". INVALID_VOTER_KEY means that the request was meant for another
 node or another disk.
 
 Versions: v1 flexible, the receiver's id and directory, the leader's endpoints (KIP-853).

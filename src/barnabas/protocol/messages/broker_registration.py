@@ -1,6 +1,6 @@
 """BrokerRegistration (API 62): a broker process enters the cluster (KIP-631).
 
-Sent to the active controller once per process start, before any heartbeat. The answer carries the *broker epoch*, the
+Sent to the active controller once per process start, before any heartbeat. The response carries the *broker epoch*, the
 offset of the RegisterBrokerRecord in the metadata log. From then on every controller request of the broker quotes it,
 which fences whatever an earlier incarnation still has in flight. The broker starts out fenced; BrokerHeartbeat takes
 it from there.

@@ -5,11 +5,11 @@ told, one step at a time, what to own next. Nobody waits at a barrier as in Join
 independent steps.
 
 ``member_epoch`` says what the sender wants: 0 join, positive stay, -1 leave, -2 leave for a moment (a static member
-that will be back keeps its partitions reserved). The member steps up to the epoch in the answer and quotes it
+that will be back keeps its partitions reserved). The member steps up to the epoch in the response and quotes it
 everywhere, OffsetCommit included.
 
 Fields are sent **only when they changed**: null, or -1 for the rebalance timeout, is "as before". A joining member
-sends everything, with ``topic_partitions`` empty. Likewise ``assignment`` null in the answer is "unchanged", whereas
+sends everything, with ``topic_partitions`` empty. Likewise ``assignment`` null in the response is "unchanged", whereas
 an empty one means "give up everything". The member revokes what it lost, reports the rest in ``topic_partitions``,
 and only then do others receive the freed partitions.
 

@@ -9,7 +9,7 @@ DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated, or by
 DELEGATION_TOKEN_AUTH_DISABLED: the cluster has no secret key configured to sign tokens with.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible; v3 a token for another owner, null for the requester, and
-the requester in the answer (KIP-373).
+the requester in the response (KIP-373).
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ first, and the two numbers must be -1. A null config value is refused (INVALID_C
 undo anything: the topic may exist a moment later.
 
 Success means that the metadata log has the topic; brokers hear of it shortly after, so a producer may still see
-UNKNOWN_TOPIC_OR_PARTITION for a while. The answer tells how the topic turned out. Somebody who may create but not
+UNKNOWN_TOPIC_OR_PARTITION for a while. The response tells how the topic turned out. Somebody who may create but not
 describe configurations gets null ``configs`` and the reason in ``topic_config_error_code``.
 
 Versions: v3 client-side throttling (KIP-219); v4 defaults for partitions and replication factor (KIP-464); v5
-flexible, configs in the answer (KIP-525); v6 THROTTLING_QUOTA_EXCEEDED when the controller mutation quota is used up
+flexible, configs in the response (KIP-525); v6 THROTTLING_QUOTA_EXCEEDED when the controller mutation quota is used up
 (KIP-599); v7 topic id (KIP-516).
 """
 

@@ -2,7 +2,7 @@
 
 Forwarded to the controller. A null name, principal or host in a filter matches all; so does code 1 (any) for the
 numbers, which are listed in :mod:`~barnabas.protocol.messages.create_acls`. Pattern type 2 (match) finds whatever
-applies to the named resource: the literal entry, the wildcard and all fitting prefixes. The answer has one result per
+applies to the named resource: the literal entry, the wildcard and all fitting prefixes. The response has one result per
 filter, in order, with the entries that went.
 
 Versions: v1 resource pattern types (KIP-290); v2 flexible; v3 the user resource (KIP-373).

@@ -3,7 +3,7 @@
 Forwarded to the controller. Success means that the topic is gone from the metadata; brokers drop the data in the
 background. Deleting by id is the safe way: by the time the request arrives, the *name* may belong to a new topic.
 
-Somebody who may not even know that the topic exists learns nothing from the answer: asked by id, its name comes back
+Somebody who may not even know that the topic exists learns nothing from the response: asked by id, its name comes back
 null. TOPIC_DELETION_DISABLED when ``delete.topic.enable`` is off. Up to v5 the names are in ``topic_names``.
 
 Versions: v2 client-side throttling (KIP-219); v3 TOPIC_DELETION_DISABLED; v4 flexible; v5 error messages,

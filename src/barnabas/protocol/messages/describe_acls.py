@@ -1,6 +1,6 @@
 """DescribeAcls (API 29): lists the access control entries that match a filter.
 
-Any broker or controller answers from its own metadata. Filter fields work as in DeleteAcls: null or code 1 matches
+Any broker or controller responds from its own metadata. Filter fields work as in DeleteAcls: null or code 1 matches
 anything, pattern type 2 finds everything that applies to the named resource. Entries come grouped by resource.
 SECURITY_DISABLED means that the cluster runs no authorizer, which is different from having no entries.
 

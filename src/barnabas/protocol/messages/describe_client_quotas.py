@@ -1,6 +1,6 @@
 """DescribeClientQuotas (API 48): lists the client quotas that match a filter (KIP-546).
 
-Any broker answers. A component selects one part of an entity, by ``match_type``: 0 the name in ``match``, 1 the
+Any broker responds. A component selects one part of an entity, by ``match_type``: 0 the name in ``match``, 1 the
 default entry, 2 any entry that has this part at all. Entities may have further parts than those asked for (a filter
 on a user also finds that user's quotas per client id) unless ``strict`` is set; no components at all, not strict,
 lists everything.

@@ -1,6 +1,6 @@
 """DescribeConfigs (API 32): the configuration of topics, brokers, groups and telemetry subscriptions.
 
-Any broker answers for topics, groups and client metrics; what a broker runs with only that broker can tell, so broker
+Any broker responds for topics, groups and client metrics; what a broker runs with only that broker can tell, so broker
 and logger requests must go to it. Resource types: 2 topic, 4 broker (an empty name is the dynamic default for all
 brokers), 8 broker logger, 16 client metrics, 32 group. ``configuration_keys`` null lists all keys.
 

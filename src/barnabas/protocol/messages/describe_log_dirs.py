@@ -1,6 +1,6 @@
 """DescribeLogDirs (API 35): what is in the log directories of one broker (KIP-113).
 
-Each broker answers for its own disks. ``topics`` null means all. ``offset_lag`` is how far the log is behind the high
+Each broker responds for its own disks. ``topics`` null means all. ``offset_lag`` is how far the log is behind the high
 watermark; for a *future* replica (``is_future_key``, being built by AlterReplicaLogDirs) how far it is behind the
 current one, so it reaches 0 when the move is about to finish. A directory that has failed reports
 KAFKA_STORAGE_ERROR. Sizes leave out what is in tiered storage.

@@ -1,6 +1,6 @@
 """DescribeQuorum (API 55): how the metadata quorum is doing.
 
-Brokers forward it; only the raft leader knows the answer, others reply NOT_LEADER_OR_FOLLOWER. Voters and observers
+Brokers forward it; only the raft leader can respond, others send NOT_LEADER_OR_FOLLOWER. Voters and observers
 (brokers, mostly) are listed with the log end offset that their last fetch revealed, -1 unknown.
 ``last_fetch_timestamp`` is when they fetched, ``last_caught_up_timestamp`` when they were last level with the
 leader's log end; -1 unknown. The leader shows the present as its own.

@@ -1,6 +1,6 @@
 """DescribeTopicPartitions (API 75): topics and partitions page by page (KIP-966).
 
-What administrators use instead of Metadata: answers of bounded size, and two more replica sets. Any broker answers.
+What administrators use instead of Metadata: responses of bounded size, and two more replica sets. Any broker responds.
 No ``topics`` means all of them. The broker sorts topics by name and stops after ``response_partition_limit``
 partitions (or its own ``max.request.partition.size.limit``, 2000, whichever is lower); ``next_cursor`` then says
 where to go on, and goes into the next request as it is. Null: that was the last page. A topic cut by the limit

@@ -3,7 +3,7 @@
 Sent to the coordinator of each transactional id. States: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
 CompleteAbort, PrepareEpochFence. An id that the coordinator does not know is TRANSACTIONAL_ID_NOT_FOUND. ``topics``
 are the partitions of the current transaction; once it is being ended, those whose marker is still missing. A start
-time of -1: there never was a transaction. No ids asked for, none answered: ListTransactions finds them.
+time of -1: there never was a transaction. No ids asked for, none returned: ListTransactions finds them.
 """
 
 from __future__ import annotations

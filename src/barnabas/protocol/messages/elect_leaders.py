@@ -4,7 +4,7 @@
 how load is evened out after a restart. Type 1 is an *unclean* election, for a partition that has no leader and no
 replica in sync: some live replica takes over and what it lacks is lost.
 
-``topic_partitions`` null means all partitions; those with nothing to do are then left out of the answer, whereas a
+``topic_partitions`` null means all partitions; those with nothing to do are then left out of the response, whereas a
 partition asked for by name reports ELECTION_NOT_NEEDED. That is an error code, but not a failure.
 PREFERRED_LEADER_NOT_AVAILABLE and ELIGIBLE_LEADERS_NOT_AVAILABLE: nobody fit to lead is alive.
 

@@ -4,7 +4,7 @@ Without it the voters would notice only when their fetches fail or time out. The
 far their logs are: the first starts an election immediately, the others wait a little longer the further down they
 stand, so that they do not compete.
 
-``leader_id`` -1 in the answer is "I know of none".
+``leader_id`` -1 in the response is "I know of none".
 
 Versions: v1 flexible, ``preferred_candidates`` with directory ids in place of ``preferred_successors``, endpoints of
 the leader (KIP-853).

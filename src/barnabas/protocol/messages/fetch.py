@@ -16,9 +16,9 @@ the whole log, and whose ``fetch_offset`` is its *acknowledgement* of everything
 advances the high watermark. -2 is for debugging tools.
 
 **Sessions (KIP-227)** keep a request with thousands of unchanged partitions small. ``session_epoch`` 0 is a full
-request that asks for a session; the answer's ``session_id`` is it (0: none given). Afterwards the epoch counts 1, 2,
+request that asks for a session; the response's ``session_id`` is it (0: none given). Afterwards the epoch counts 1, 2,
 3 ..., ``topics`` lists only partitions that are new or whose offset moved, ``forgotten_topics_data`` those to drop,
-and the answer leaves out partitions without news. -1 is a full request without a session, or closes one.
+and the response leaves out partitions without news. -1 is a full request without a session, or closes one.
 FETCH_SESSION_ID_NOT_FOUND and INVALID_FETCH_SESSION_EPOCH: begin again with a full request.
 
 **Fencing and divergence (KIP-320, KIP-595).** ``current_leader_epoch`` (-1: unknown) gets FENCED_LEADER_EPOCH from a
@@ -35,7 +35,7 @@ Versions: v5 log start offset; v6 KAFKA_STORAGE_ERROR; v7 incremental sessions (
 divergence, current leader, cluster id; v13 topic ids, UNKNOWN_TOPIC_ID (KIP-516); v14 OFFSET_MOVED_TO_TIERED_STORAGE
 for followers (KIP-405); v15 ``replica_state`` with the broker epoch in place of ``replica_id`` (KIP-903); v16
 endpoints of new leaders (KIP-951); v17 directory of the replica (KIP-853); v18 the high watermark the follower knows,
-so that the leader answers early when only that has moved; -1 unknown, the largest int64 if the follower does not do
+so that the leader responds early when only that has moved; -1 unknown, the largest int64 if the follower does not do
 this (KIP-1166).
 """
 

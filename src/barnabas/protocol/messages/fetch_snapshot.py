@@ -1,6 +1,6 @@
 """FetchSnapshot (API 59): downloads a snapshot of the metadata log, piece by piece (KIP-630).
 
-For a controller or broker so far behind that the leader no longer has the log it needs; Fetch then answers with the
+For a controller or broker so far behind that the leader no longer has the log it needs; Fetch then responds with the
 ``snapshot_id`` to get. The reader asks for ``position`` 0, then for what follows the bytes it has, until it has
 ``size`` of them. Pieces are cut by size, so ``unaligned_records`` may begin and end within a batch: the bytes make
 sense only once the file is complete.

@@ -6,10 +6,10 @@ share partition (``__share_group_state``; the key is ``group:topicId:partition``
 Java's ``String.hashCode``, sign bit dropped, modulo the number of partitions.
 
 COORDINATOR_NOT_AVAILABLE is normal at first: the internal topic is being created, or its partition has no leader yet.
-Retry. When a coordinator answers NOT_COORDINATOR to some other request, its partition has moved: ask here again.
+Retry. When a coordinator responds with NOT_COORDINATOR to some other request, its partition has moved: ask here again.
 
 Versions: v1 key types, throttle time, error message; v2 client-side throttling (KIP-219); v3 flexible; v4 many keys
-at once in ``coordinator_keys``, each with its own answer and error (KIP-699); v5 TRANSACTION_ABORTABLE (KIP-890); v6
+at once in ``coordinator_keys``, each with its own response and error (KIP-699); v5 TRANSACTION_ABORTABLE (KIP-890); v6
 share partitions (KIP-932).
 """
 

@@ -1,8 +1,8 @@
 """GetTelemetrySubscriptions (API 71): a client asks which metrics the cluster wants from it (KIP-714).
 
 Sent to any broker once connected, and again whenever PushTelemetry says that things have changed. A client without an
-id sends a zero UUID and takes the one in the answer for the rest of its life. The broker matches its subscriptions
-against what it knows of the client (id, software, address) and answers with the union:
+id sends a zero UUID and takes the one in the response for the rest of its life. The broker matches its subscriptions
+against what it knows of the client (id, software, address) and responds with the union:
 
 - ``requested_metrics``: name prefixes. An empty list means *none*; the single entry ``*`` means all (a single empty
   string says the same in the KIP, and as a prefix it would).

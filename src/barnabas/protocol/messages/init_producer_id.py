@@ -1,6 +1,6 @@
 """InitProducerId (API 22): gives a producer its identity, and fences its predecessors.
 
-*Without* a transactional id (null) any broker answers at once: a fresh producer id, epoch 0. That is all an
+*Without* a transactional id (null) any broker responds at once: a fresh producer id, epoch 0. That is all an
 idempotent producer needs. *With* one it goes to the transaction coordinator, and says: I am now the producer of this
 id, whoever was before me is dead. The coordinator raises the epoch, so that everything the predecessor still sends is
 refused (PRODUCER_FENCED, INVALID_PRODUCER_EPOCH). If it left a transaction open, that is aborted first, and the
@@ -14,7 +14,7 @@ INVALID_TRANSACTION_TIMEOUT.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible; v3 continue with an existing id and epoch (KIP-360); v4
 PRODUCER_FENCED (KIP-588); v5 TRANSACTION_ABORTABLE (KIP-890); v6, not stable yet, two-phase commit: ``enable2_pc``
-lifts the timeout, ``keep_prepared_txn`` keeps the open transaction instead of aborting it, and the answer names its
+lifts the timeout, ``keep_prepared_txn`` keeps the open transaction instead of aborting it, and the response names its
 id and epoch, -1 if there is none (KIP-939).
 """
 

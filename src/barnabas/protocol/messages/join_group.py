@@ -2,14 +2,14 @@
 
 All members meet at a barrier. The coordinator holds each request until every known member has joined, or until the
 longest ``rebalance_timeout_ms`` among them has passed; whoever is missing then is out. A new group waits a little
-longer (``group.initial.rebalance.delay.ms``), so that consumers started together form one generation. Then all are
-answered at once: a new ``generation_id``, the protocol that everybody supports, and who is the **leader**. Only the
+longer (``group.initial.rebalance.delay.ms``), so that consumers started together form one generation. Then all get
+their response at once: a new ``generation_id``, the protocol that all support, and who is the **leader**. Only the
 leader gets ``members`` with everybody's metadata; it computes the assignment, and SyncGroup distributes it. The
 broker does not know what is assigned: ``metadata`` is opaque to it, for consumers a
 :mod:`~barnabas.protocol.messages.consumer_protocol` subscription, once per assignor in order of preference.
 
-Joining takes two requests: with an empty member id the first is answered MEMBER_ID_REQUIRED and an id, with which one
-joins again (KIP-394). Otherwise each join whose answer got lost would leave a ghost for everyone to wait for. A
+Joining takes two requests: the first has an empty member id, and its response MEMBER_ID_REQUIRED and an id for the
+second (KIP-394). Otherwise each join whose response got lost would leave a ghost for everyone to wait for. A
 static member (``group_instance_id``) comes back under its old id and causes no rebalance, provided it returns within
 the session timeout.
 
@@ -19,7 +19,7 @@ INVALID_SESSION_TIMEOUT: configuration.
 
 Versions: v1 rebalance timeout apart from the session timeout (v0 uses the latter for both); v2 throttle time; v3
 client-side throttling (KIP-219); v4 MEMBER_ID_REQUIRED (KIP-394); v5 static ids (KIP-345); v6 flexible; v7 protocol
-type in the answer, protocol null on an error (KIP-559); v8 ``reason``, for the broker's log (KIP-800); v9
+type in the response, protocol null on an error (KIP-559); v8 ``reason``, for the broker's log (KIP-800); v9
 ``skip_assignment``: a returning static leader is to watch the group but not to reassign it (KIP-814).
 """
 

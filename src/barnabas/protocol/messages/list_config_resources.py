@@ -1,6 +1,6 @@
 """ListConfigResources (API 74): names everything that has, or can have, a configuration.
 
-Any broker answers. ``resource_types`` (as in DescribeConfigs) selects; an empty list means all supported types:
+Any broker responds. ``resource_types`` (as in DescribeConfigs) selects; an empty list means all supported types:
 topics, brokers, broker loggers, client metrics and groups. Only for client metrics and groups is there no other way
 to find out what exists.
 

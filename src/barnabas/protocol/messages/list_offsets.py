@@ -11,7 +11,7 @@ record at that time or later. Negative ones are names:
 - -5 last one in tiered storage (v9)
 - -6 first one that has yet to be uploaded (v11)
 
-The answer is the offset, its timestamp (-1 for the named positions other than -3) and its leader epoch. No such
+The response is the offset, its timestamp (-1 for the named positions other than -3) and its leader epoch. No such
 record, say all are older: offset -1 and timestamp -1, *without* an error. OFFSET_NOT_AVAILABLE comes from a new
 leader that does not know its high watermark yet: retry, or offsets would seem to go backwards.
 

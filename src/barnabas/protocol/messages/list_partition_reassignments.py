@@ -1,7 +1,7 @@
 """ListPartitionReassignments (API 46): shows the partitions that are being moved (KIP-455).
 
 Forwarded to the controller. ``topics`` null lists every move under way. Partitions that are not moving are left out
-of the answer. ``replicas`` holds old and new together; with ``adding_replicas`` and ``removing_replicas`` one can
+of the response. ``replicas`` holds old and new together; with ``adding_replicas`` and ``removing_replicas`` one can
 tell where it started and where it will end.
 """
 

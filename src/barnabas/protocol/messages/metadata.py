@@ -1,6 +1,6 @@
 """Metadata (API 3): brokers, topics, partitions and their leaders; what every client routes by.
 
-Any broker answers, from its own copy of the metadata, which may trail the controller's by a moment. Clients ask at
+Any broker responds, from its own copy of the metadata, which may trail the controller's by a moment. Clients ask at
 the start, every few minutes, and whenever a broker tells them that their picture is old (NOT_LEADER_OR_FOLLOWER and
 the like). The addresses are those of the *listener the request came in on*, which is why advertised listeners matter;
 fenced brokers are left out.
@@ -8,7 +8,7 @@ fenced brokers are left out.
 - ``topics`` **null means all, an empty list means none** (in v0 the empty list meant all). Asking for all leaves out
   silently what the caller may not describe; asking by name gets TOPIC_AUTHORIZATION_FAILED.
 - A topic that does not exist is created on the way if the broker (``auto.create.topics.enable``) and
-  ``allow_auto_topic_creation`` permit, and the answer is UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE until
+  ``allow_auto_topic_creation`` permit, and the response is UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE until
   that is done. Below v4 a client cannot say no.
 - ``leader_id`` -1 with LEADER_NOT_AVAILABLE: no leader at the moment; retry. Partitions come in no particular order.
 - ``leader_epoch`` lets a client keep what is newer when two brokers disagree: metadata with a lower epoch than the
@@ -19,7 +19,7 @@ fenced brokers are left out.
 
 Versions: v1 null for all topics, racks, controller, internal topics; v2 cluster id; v3 throttle time; v4
 auto-creation flag; v5 offline replicas (KIP-112); v6 client-side throttling (KIP-219), LISTENER_NOT_FOUND; v7 leader
-epochs (KIP-320); v8 authorized operations (KIP-430); v9 flexible; v10 topic ids in the answer (KIP-516; in the
+epochs (KIP-320); v8 authorized operations (KIP-430); v9 flexible; v10 topic ids in the response (KIP-516; in the
 request they work from v12 on, with a null name); v11 the cluster's authorized operations have moved to
 DescribeCluster (KIP-700); v12 ask by topic id, UNKNOWN_TOPIC_ID; v13 top-level error REBOOTSTRAP_REQUIRED (KIP-1102).
 """

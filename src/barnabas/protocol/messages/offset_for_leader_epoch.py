@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch (API 23): asks where the records of a leader epoch end.
 
-This is how two logs are compared after a change of leader (KIP-101, KIP-279). The leader answers with the largest
+This is how two logs are compared after a change of leader (KIP-101, KIP-279). The leader responds with the largest
 epoch it has that is *not above* the one asked for, and the offset at which that epoch ends in its log. A replica cuts
 its own log there; a consumer that finds its position beyond it has read records that were lost since, and reports
 truncation (KIP-320). Followers have mostly moved on to the same check inside Fetch v12; consumers still ask here.

@@ -8,7 +8,7 @@ what to wait for:
   connection
 - 1: the leader's append
 - -1: all replicas in sync, for at most ``timeout_ms`` (REQUEST_TIMED_OUT: it may yet succeed). With fewer of them
-  than ``min.insync.replicas`` the answer is NOT_ENOUGH_REPLICAS, or NOT_ENOUGH_REPLICAS_AFTER_APPEND when the records
+  than ``min.insync.replicas`` the response is NOT_ENOUGH_REPLICAS, or NOT_ENOUGH_REPLICAS_AFTER_APPEND when the records
   are in the log already
 
 Each partition has its own error. ``base_offset`` is the offset of its first record, -1 on an error.
@@ -16,7 +16,7 @@ Each partition has its own error. ``base_offset`` is the offset of its first rec
 batch was refused as a whole.
 
 Idempotence lives in the batch header: producer id, epoch, base sequence. A batch the broker has already (it remembers
-the last five per producer and partition) is answered with its original offset as if new.
+the last five per producer and partition) gets its original offset, as if it were new.
 OUT_OF_ORDER_SEQUENCE_NUMBER: there is a gap. INVALID_PRODUCER_EPOCH: a newer producer has taken over, or the
 transaction has ended. ``transactional_id`` null: not transactional; it is there for authorization, one per request.
 
@@ -25,7 +25,7 @@ The throttle time is how long the client should hold back; the broker has muted 
 
 Versions: v3 batch format v2, transactional id; v4 KAFKA_STORAGE_ERROR (KIP-112); v5 log start offset; v6 client-side
 throttling (KIP-219); v7 zstd (UNSUPPORTED_COMPRESSION_TYPE before, KIP-110); v8 record errors and message (KIP-467);
-v9 flexible; v10 new leader in the answer (KIP-951); v11 TRANSACTION_ABORTABLE; v12 in a transaction of version 2 the
+v9 flexible; v10 new leader in the response (KIP-951); v11 TRANSACTION_ABORTABLE; v12 in a transaction of version 2 the
 partition is added to it implicitly, without AddPartitionsToTxn (both KIP-890); v13 topic ids, UNKNOWN_TOPIC_ID
 (KIP-516). v0 to v2 are advertised though not served, see ``ApiKey.advertised_versions``.
 """

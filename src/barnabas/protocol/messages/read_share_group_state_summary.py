@@ -1,6 +1,6 @@
 """ReadShareGroupStateSummary (API 87): the start offset of share partitions, without the details (KIP-932).
 
-Between brokers: the group coordinator asks share coordinators for it, to answer DescribeShareGroupOffsets.
+Between brokers: the group coordinator asks share coordinators for it, to respond to DescribeShareGroupOffsets.
 ``leader_epoch`` is the one last seen by the share coordinator.
 
 Versions: v1 ``delivery_complete_count``: how many records at or after the start offset are done with, from which the

@@ -1,6 +1,6 @@
 """RemoveRaftVoter (API 81): takes a controller out of the metadata quorum (KIP-853).
 
-An administrator's request, forwarded; the raft leader appends a VotersRecord without the voter and answers once that
+An administrator's request, forwarded; the raft leader appends a VotersRecord without the voter and responds once that
 is committed by the *new* set. A leader that removes itself resigns afterwards. Id and directory id must both match
 (VOTER_NOT_FOUND). ``cluster_id`` null skips the check of the cluster. The node stays registered as a controller: see
 UnregisterController.

@@ -2,7 +2,7 @@
 
 Follows SaslHandshake v1, as often as the mechanism needs: once for PLAIN, twice for SCRAM, once for OAUTHBEARER (and
 a second time if it is refused, so that the client learns why). Until it is through, the connection serves nothing but
-ApiVersions and these two. SASL_AUTHENTICATION_FAILED is answered after a delay, to slow down guessing, and then the
+ApiVersions and these two. SASL_AUTHENTICATION_FAILED is sent after a delay, to slow down guessing, and then the
 connection is closed. ``error_message`` says no more than the mechanism allows.
 
 ``session_lifetime_ms`` other than 0 tells when the session ends. Before that the client authenticates again *on the

@@ -15,7 +15,7 @@ they went to somebody else. So delivery is at least once. ``share_session_epoch`
 ShareFetch opened: it counts up, -1 closes it and releases what is still held, and 0 is refused, for there is nothing
 to acknowledge yet. SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH: open a new session with ShareFetch.
 
-Versions: v1 the first stable one; v2 renewal, and the length of the lock in the answer (KIP-1222).
+Versions: v1 the first stable one; v2 renewal, and the length of the lock in the response (KIP-1222).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ an acknowledgement (for the types see :mod:`~barnabas.protocol.messages.share_ac
 makes the record available to others; after too many deliveries (``group.share.delivery.count.limit``) it is archived,
 that is, given up.
 
-The answer's ``records`` are whole batches, as in Fetch, but only the ranges in ``acquired_records`` are ours to
+The response's ``records`` are whole batches, as in Fetch, but only the ranges in ``acquired_records`` are ours to
 process; the rest is to be skipped. ``delivery_count`` says how often they have been handed out. There is no offset in
 the request: the leader decides what comes next.
 

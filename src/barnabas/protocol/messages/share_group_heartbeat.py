@@ -1,8 +1,8 @@
 """ShareGroupHeartbeat (API 76): joins, keeps up and leaves a share group (KIP-932).
 
 The simple relative of ConsumerGroupHeartbeat. ``member_epoch`` 0 joins, -1 leaves, otherwise it is the one from the
-last answer; the member id is a UUID that the client makes up. Null fields are unchanged since the last heartbeat, a
-null ``assignment`` in the answer likewise.
+last response; the member id is a UUID that the client makes up. Null fields are unchanged since the last heartbeat, a
+null ``assignment`` in the response likewise.
 
 Assignments may overlap, so nothing has to be revoked before somebody else gets it: a member takes over its new
 assignment at once and reports nothing back. There are no static members and no patterns. UNKNOWN_MEMBER_ID,

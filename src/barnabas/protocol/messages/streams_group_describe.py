@@ -6,7 +6,7 @@ broker has resolved it: real topics in place of patterns, partition counts fille
 while source topics are missing or do not fit together. In ``TopicInfo`` 0 stands for "any number of partitions" and
 "default replication factor".
 
-``authorized_operations`` is -2147483648 if not asked for. ``user_endpoint`` is where an instance answers interactive
+``authorized_operations`` is -2147483648 if not asked for. ``user_endpoint`` is where an instance serves interactive
 queries.
 
 Versions: v1 ``topology_description``, the graph of processors that the application uploaded (KIP-1331);

@@ -1,7 +1,7 @@
 """StreamsGroupTopologyDescriptionUpdate (API 93): a Streams application uploads the graph of its processors (KIP-1331).
 
-Sent by a member after a heartbeat answered with ``topology_description_required``. What the heartbeat itself carries
-is only what assignment needs; this is the full picture, for people and tools, kept by a plug-in of the broker and
+Sent by a member after a heartbeat whose response has ``topology_description_required``. The heartbeat itself carries
+only what the assignment needs; this is the full picture, for people and tools, kept by a plug-in of the broker and
 shown by StreamsGroupDescribe v1. Edges are given as ``successors``; predecessors follow from them.
 
 UNKNOWN_MEMBER_ID: the sender is no member any more, or the group is gone; join again. UNSUPPORTED_VERSION: the broker

@@ -1,7 +1,7 @@
 """UpdateRaftVoter (API 82): a voter tells the raft leader its present endpoints and supported versions (KIP-853).
 
 Sent by a voter when it finds that the VotersRecord is out of date about itself, usually after a restart with another
-address. The leader appends a corrected record. ``current_leader`` in the answer helps a sender that asked the wrong
+address. The leader appends a corrected record. ``current_leader`` in the response helps a sender that asked the wrong
 node; an id of -1: no leader known.
 """
 

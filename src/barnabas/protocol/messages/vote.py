@@ -10,7 +10,7 @@ With ``pre_vote`` (KIP-996) nobody commits to anything: the sender asks whether 
 its epoch. A voter that still hears from a leader refuses, and a node coming back from a network partition no longer
 topples a healthy leader.
 
-``leader_id`` (-1 unknown) and ``leader_epoch`` in the answer are what the voter knows. FENCED_LEADER_EPOCH: the
+``leader_id`` (-1 unknown) and ``leader_epoch`` in the response are what the voter knows. FENCED_LEADER_EPOCH: the
 candidate's epoch is old. INVALID_VOTER_KEY: the request was meant for another node or disk. INCONSISTENT_CLUSTER_ID:
 another cluster.
 

@@ -1,7 +1,7 @@
 """WriteShareGroupState (API 85): persists what became of records in share partitions (KIP-932).
 
 Between brokers: the partition leader to the share coordinator, whenever acknowledgements or expired locks changed
-something; acknowledgements are answered to consumers only after this. ``state_batches`` hold the ranges that changed,
+something; the response to an acknowledgement is sent only after this. ``state_batches`` hold the changed ranges,
 not everything: 0 available, 2 acknowledged, 4 archived, with their delivery counts. ``start_offset`` -1 leaves it
 where it is.
 

@@ -8,10 +8,10 @@ import pytest
 
 from barnabas.common.errors import Errors, InvalidRequestError
 from barnabas.common.identifiers import ZERO_UUID
-from barnabas.metadata.cluster_answers import metadata_response
+from barnabas.metadata.cluster_responses import metadata_response
 from barnabas.metadata.directory_id import LOST, UNASSIGNED
 from barnabas.metadata.image import MetadataImage
-from barnabas.metadata.topic_answers import (
+from barnabas.metadata.topic_responses import (
     describe_topic_partitions,
     missing_topic,
     requested_topics,

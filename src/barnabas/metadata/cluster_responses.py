@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from barnabas.common.errors import Errors
 from barnabas.metadata.endpoint import Node
 from barnabas.metadata.image import MetadataImage
-from barnabas.metadata.topic_answers import missing_topic, requested_topics, topic_metadata
+from barnabas.metadata.topic_responses import missing_topic, requested_topics, topic_metadata
 from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
