@@ -298,9 +298,6 @@ class TimelineHashSet(Generic[K]):
         """Returns whether it existed."""
         return self._members.pop(member) is not None
 
-    def contains_at(self, member: K, epoch: int) -> bool:
-        return self._members.get(member, epoch) is not None
-
     def members_at(self, epoch: int) -> list[K]:
         return [member for member, _ in self._members.items_at(epoch)]
 

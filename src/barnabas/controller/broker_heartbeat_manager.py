@@ -92,10 +92,6 @@ class BrokerHeartbeatTracker:
             self._contacts.pop(broker, None)
             self._presumed.discard(broker)
 
-    def contact_time_ns(self, broker: BrokerIdAndEpoch) -> int | None:
-        with self._lock:
-            return self._contacts.get(broker)
-
     def is_presumed(self, broker: BrokerIdAndEpoch) -> bool:
         with self._lock:
             return broker in self._presumed

@@ -130,14 +130,6 @@ class MetadataCache:
         broker = self.broker(broker_id)
         return broker is not None and not broker.fenced
 
-    def is_broker_fenced(self, broker_id: int) -> bool:
-        broker = self.broker(broker_id)
-        return broker is not None and broker.fenced
-
-    def is_broker_shutting_down(self, broker_id: int) -> bool:
-        broker = self.broker(broker_id)
-        return broker is not None and broker.in_controlled_shutdown
-
     def alive_broker_epoch(self, broker_id: int) -> int | None:
         broker = self.broker(broker_id)
         return None if broker is None or broker.fenced else broker.epoch

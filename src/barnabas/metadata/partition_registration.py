@@ -167,14 +167,6 @@ class PartitionRegistration(NamedTuple):
         except ValueError:
             return None
 
-    def has_same_assignment(self, other: PartitionRegistration) -> bool:
-        return (
-            self.replicas == other.replicas
-            and self.directories == other.directories
-            and self.adding_replicas == other.adding_replicas
-            and self.removing_replicas == other.removing_replicas
-        )
-
     def describe_change(self, previous: PartitionRegistration) -> str:
         """Describes the difference for the log: ``leader: 1 -> 2, leader_epoch: 4 -> 5``."""
         return ", ".join(

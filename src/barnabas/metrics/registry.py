@@ -148,13 +148,6 @@ class Metrics:
         self.register(metric)
         return metric
 
-    def add_metric_if_absent(
-        self, name: MetricName, provider: Measurable | Gauge, config: MetricConfig | None = None
-    ) -> KafkaMetric:
-        """Returns the metric of that name, and creates it if needed."""
-        with self.lock:
-            return self._metrics.get(name) or self.add_metric(name, provider, config)
-
     def metric(self, name: MetricName) -> KafkaMetric | None:
         return self._metrics.get(name)
 

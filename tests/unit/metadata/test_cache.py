@@ -13,7 +13,6 @@ from barnabas.metadata.endpoint import NO_NODE, Node
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.metadata_version import MetadataVersion
 from barnabas.protocol.internal.metadata import (
-    BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
@@ -95,7 +94,6 @@ def test_where_replicas_are(cache: MetadataCache) -> None:
 
 def test_brokers(cache: MetadataCache) -> None:
     assert [cache.has_alive_broker(broker_id) for broker_id in (1, 2, 3, 4)] == [True, True, False, False]
-    assert [cache.is_broker_fenced(broker_id) for broker_id in (1, 3, 4)] == [False, True, False]
     assert [cache.alive_broker_epoch(broker_id) for broker_id in (1, 3, 4)] == [101, None, None]
     assert cache.alive_broker_node(1, LISTENER) == Node(1, "plaintext-1", 9092, "r1")
     assert cache.alive_broker_node(2, LISTENER) is None
@@ -105,11 +103,6 @@ def test_brokers(cache: MetadataCache) -> None:
     assert cache.alive_broker_ids() == [1, 2]
     assert cache.random_alive_broker_id() == 2
     assert MetadataCache().random_alive_broker_id() is None
-    assert not cache.is_broker_shutting_down(1)
-    assert not cache.is_broker_shutting_down(4)
-    leaving = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=101, in_controlled_shutdown=1)
-    cache.set_image(image_of([leaving], cache.image))
-    assert cache.is_broker_shutting_down(1)
 
 
 def test_configurations(cache: MetadataCache) -> None:

@@ -168,14 +168,6 @@ def test_questions() -> None:
     assert not empty.has_leader
     assert empty.preferred_replica == -1
     assert not empty.is_reassigning
-    assert partition.has_same_assignment(partition._replace(isr=(1,), leader_epoch=9))
-    for differently in (
-        {"replicas": (2, 1, 3)},
-        {"directories": ()},
-        {"adding_replicas": ()},
-        {"removing_replicas": ()},
-    ):
-        assert not partition.has_same_assignment(partition._replace(**differently))
 
 
 def test_a_change_in_words() -> None:

@@ -111,10 +111,6 @@ class DynamicBrokerConfig:
         with self._update_lock:
             self._reconfigurables += (reconfigurable,)
 
-    def remove_reconfigurable(self, reconfigurable: Reconfigurable) -> None:
-        with self._update_lock:
-            self._reconfigurables = tuple(other for other in self._reconfigurables if other is not reconfigurable)
-
     # -- validation
 
     def validate(self, properties: Mapping[str, str], *, per_broker: bool) -> None:

@@ -203,10 +203,6 @@ class KafkaConfig:
         return self.listener_config.early_start
 
     @property
-    def quorum_bootstrap_servers(self) -> tuple[HostAndPort, ...]:
-        return self.raft().bootstrap_servers
-
-    @property
     def http_listener(self) -> HostAndPort | None:
         text = self.values.get_optional_str(_HTTP_LISTENER)
         return None if text is None else parse_host_and_port(_HTTP_LISTENER, text)
@@ -262,10 +258,6 @@ class KafkaConfig:
     @property
     def unstable_api_versions_enable(self) -> bool:
         return self.values.get_bool("unstable.api.versions.enable")
-
-    @property
-    def unstable_feature_versions_enable(self) -> bool:
-        return self.values.get_bool("unstable.feature.versions.enable")
 
     @property
     def authorizer_class_name(self) -> str | None:

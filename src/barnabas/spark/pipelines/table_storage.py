@@ -25,8 +25,8 @@ _SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 def local_path(location: str) -> Path | None:
     """The directory that a location names; None for an object store.
 
-    >>> local_path("file:///tmp/a%20b")
-    PosixPath('/tmp/a b')
+    >>> local_path("file:///data/a%20b")
+    PosixPath('/data/a b')
     >>> local_path("s3://bucket/tables") is None
     True
     """

@@ -62,7 +62,7 @@ def test_the_file_that_comes_with_kafka(caplog: pytest.LogCaptureFixture) -> Non
     assert [str(e) for e in config.controller_listeners] == ["CONTROLLER://:9093"]
     assert [str(e) for e in config.advertised_controller_listeners] == ["CONTROLLER://localhost:9093"]
     assert config.quorum_voters == ()
-    assert config.quorum_bootstrap_servers == (HostAndPort("localhost", 9093),)
+    assert config.raft().bootstrap_servers == (HostAndPort("localhost", 9093),)
     assert config.log_dirs == (Path("/var/lib/kraft-combined-logs"),)
     assert config.metadata_log_dir == Path("/var/lib/kraft-combined-logs")
     assert config.num_network_threads == 3
@@ -398,7 +398,6 @@ ATTRIBUTES = {
     "max_incremental_fetch_session_cache_slots": ("max.incremental.fetch.session.cache.slots", 8),
     "max_request_partition_size_limit": ("max.request.partition.size.limit", 9),
     "unstable_api_versions_enable": ("unstable.api.versions.enable", True),
-    "unstable_feature_versions_enable": ("unstable.feature.versions.enable", True),
     "delete_topic_enable": ("delete.topic.enable", False),
     "default_replication_factor": ("default.replication.factor", 11),
     "broker_heartbeat_interval_ms": ("broker.heartbeat.interval.ms", 12),
