@@ -2,6 +2,7 @@
 #
 #   make setup   a virtual environment in .venv with pinned dependencies (and the Java oracle's jars, where Maven is)
 #   make test    lint, types, import contracts, tests
+#   make pure    the unit and wire tests, and one client each, with the Python twins of the compiled kernels
 #   make demo    shows what works
 #   make bench   our code beside its peers, in one run; make bench-quick: the broker beside Apache Kafka, in five minutes
 #   make fuzz    the long fuzzing run: 1,000,000 mutated requests, and random ones compared with Apache Kafka's responses
@@ -15,7 +16,7 @@ STAMP  := $(VENV)/.installed
 JARS   := $(foreach set,jars storage-jars server-jars streams-jars spark-jars,target/$(set)/.fetched)
 MVN    := $(shell command -v mvn 2>/dev/null)
 
-.PHONY: setup jars test check lint types imports unit versions versions-full demo bench bench-quick fuzz format clean
+.PHONY: setup jars test check lint types imports unit pure versions versions-full demo bench bench-quick fuzz format clean
 
 setup: $(STAMP) jars
 
@@ -52,6 +53,14 @@ imports: $(STAMP)
 
 unit: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not nightly' --durations=15
+
+# Our producer and consumer, librdkafka's and Java's, against a broker without compiled kernels.
+PURE_CLIENTS := test_producer.py::test_what_others_read test_consumer_records.py::test_everything_in_order \
+    test_produce.py::test_idempotent_producers java/test_java_client.py
+
+pure: setup
+	BARNABAS_PURE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m 'not nightly' --durations=15 \
+	    tests/unit tests/wire $(addprefix tests/clients/,$(PURE_CLIENTS))
 
 check: lint types imports
 
