@@ -19,6 +19,7 @@ from barnabas.cli.console import CommandError, UsageError
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
+    from barnabas.cli.cluster import Cluster
     from barnabas.security.acl import AclBinding, AclBindingFilter, AclOperation, PatternType, ResourceType
 
 DESCRIPTION: Final = "Shows, adds and removes ACLs: which principal may do what with which resource, from which host."
@@ -92,7 +93,7 @@ def _add_resources(parser: ArgumentParser, pattern_types: Sequence[str]) -> None
         ("user-principal", "a user whose delegation tokens are managed, as User:NAME"),
     ):
         group.add_argument(f"--{option}", action="append", default=[], metavar="NAME", help=meaning)
-    group.add_argument("--cluster", action="store_true", help="the cluster")
+    group.add_argument("--cluster", action="store_true", dest="whole_cluster", help="the cluster")
     default = "any" if "any" in pattern_types else "literal"
     group.add_argument(
         "--pattern-type", choices=pattern_types, default=default, help=f"how names are meant; default: {default}"
@@ -148,7 +149,7 @@ def _selection(options: dict[str, Any]) -> Selection:
         )
         for name in dict.fromkeys(options[option])
     ]
-    if options["cluster"] or options.get("idempotent"):
+    if options["whole_cluster"] or options.get("idempotent"):
         resources.append((ResourceType.CLUSTER, CLUSTER_NAME))
     return Selection(resources, PatternType.from_string(options["pattern_type"]))
 
@@ -236,11 +237,11 @@ def _principals(options: dict[str, Any], default_host: HostT) -> list[tuple[str,
 # -- the commands
 
 
-def list_command(bootstrap: str, as_json: bool, principals: list[str], **options: Any) -> None:
+def list_command(cluster: Cluster, as_json: bool, principals: list[str], **options: Any) -> None:
     """Prints ACLs."""
     from barnabas.cli.output import print_json, print_rich, table
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         found = {acl for one in _list_filters(_selection(options), principals) for acl in admin.describe_acls(one)}
     rows = sorted(_row(acl) for acl in found)
     if as_json:
@@ -284,7 +285,7 @@ def _row(acl: AclBinding) -> tuple[str, ...]:
     )
 
 
-def add_acls_command(bootstrap: str, **options: Any) -> None:
+def add_acls_command(cluster: Cluster, **options: Any) -> None:
     """Adds ACLs."""
     from barnabas.security.acl import AclPermissionType, acl
 
@@ -306,7 +307,7 @@ def add_acls_command(bootstrap: str, **options: Any) -> None:
         for rule in rules
         for principal, host, allowed in entries
     ]
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         admin.create_acls(wanted)
     for one in wanted:
         tell(f"added: {one}")
@@ -319,10 +320,10 @@ def _pattern_type(resource_type: ResourceType, selection: Selection) -> PatternT
     return PatternType.LITERAL if resource_type is ResourceType.CLUSTER else selection.pattern_type
 
 
-def remove_command(bootstrap: str, assume_yes: bool, **options: Any) -> None:
+def remove_command(cluster: Cluster, assume_yes: bool, **options: Any) -> None:
     """Removes ACLs."""
     filters = _removal_filters(options)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         matching = {acl for one in filters for acl in admin.describe_acls(one)}
         if not matching:
             raise CommandError("there are no such ACLs")

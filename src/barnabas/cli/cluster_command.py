@@ -64,14 +64,14 @@ def describe_command(cluster: Cluster, as_json: bool) -> None:
 
     with administered(cluster) as admin:
         try:
-            cluster = admin.describe_cluster(include_fenced_brokers=True)
+            found = admin.describe_cluster(include_fenced_brokers=True)
         except UnsupportedVersionError:
-            cluster = admin.describe_cluster()
-    controller = None if cluster.controller is None else cluster.controller.id
+            found = admin.describe_cluster()
+    controller = None if found.controller is None else found.controller.id
     if as_json:
         print_json(
             {
-                "cluster_id": cluster.cluster_id,
+                "cluster_id": found.cluster_id,
                 "controller": controller,
                 "brokers": [
                     {
@@ -79,9 +79,9 @@ def describe_command(cluster: Cluster, as_json: bool) -> None:
                         "host": node.host,
                         "port": node.port,
                         "rack": node.rack,
-                        "fenced": node.id in cluster.fenced,
+                        "fenced": node.id in found.fenced,
                     }
-                    for node in cluster.nodes
+                    for node in found.nodes
                 ],
             }
         )
@@ -91,13 +91,13 @@ def describe_command(cluster: Cluster, as_json: bool) -> None:
             str(node.id),
             f"{node.host}:{node.port}",
             node.rack or "-",
-            "fenced" if node.id in cluster.fenced else "up",
+            "fenced" if node.id in found.fenced else "up",
             "yes" if node.id == controller else "",
         )
-        for node in cluster.nodes
+        for node in found.nodes
     ]
     print_rich(
-        title(f"cluster {cluster.cluster_id}"),
+        title(f"cluster {found.cluster_id}"),
         table(("broker", "address", "rack", "state", "controller"), rows, right=("broker",)),
     )
 

@@ -18,6 +18,7 @@ from barnabas.cli.console import CommandError, UsageError
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
+    from barnabas.cli.cluster import Cluster
     from barnabas.clients.admin import DelegationToken, KafkaAdminClient
 
 DESCRIPTION: Final = """\
@@ -59,12 +60,12 @@ def add_tokens(commands: Commands) -> None:
         action.add_argument("--period", metavar="DURATION", help=f"from now, for example 12h; default: {default}")
 
 
-def list_command(bootstrap: str, owners: list[str], as_json: bool) -> None:
+def list_command(cluster: Cluster, owners: list[str], as_json: bool) -> None:
     """Prints tokens."""
     from barnabas.cli.output import print_json, print_rich, table, time_text
 
     _check_principals(owners)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         tokens = admin.describe_delegation_tokens(owners or None)
     if as_json:
         print_json([_document(token) for token in tokens])
@@ -86,14 +87,14 @@ def list_command(bootstrap: str, owners: list[str], as_json: bool) -> None:
 
 
 def create_command(
-    bootstrap: str, owner: str | None, renewers: list[str], max_lifetime: str | None, as_json: bool
+    cluster: Cluster, owner: str | None, renewers: list[str], max_lifetime: str | None, as_json: bool
 ) -> None:
     """Creates a token and prints it."""
     from barnabas.cli.output import print_json, time_text
 
     _check_principals([*renewers, *([] if owner is None else [owner])])
     lifetime_ms = _period_ms("--max-lifetime", max_lifetime)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         token = admin.create_delegation_token(owner=owner, renewers=renewers, max_lifetime_ms=lifetime_ms)
     if as_json:
         print_json({**_document(token), "password": token.password})
@@ -104,22 +105,22 @@ def create_command(
     tell(f"expires   {time_text(token.expiry_timestamp_ms)}, at the latest {time_text(token.max_timestamp_ms)}")
 
 
-def renew_command(bootstrap: str, token_id: str, period: str | None) -> None:
+def renew_command(cluster: Cluster, token_id: str, period: str | None) -> None:
     """Renews a token."""
     from barnabas.cli.output import time_text
 
     period_ms = _period_ms("--period", period)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         expiry = admin.renew_delegation_token(_token(admin, token_id).hmac, period_ms=period_ms)
     tell(f"{token_id} expires at {time_text(expiry)}")
 
 
-def expire_command(bootstrap: str, token_id: str, period: str | None) -> None:
+def expire_command(cluster: Cluster, token_id: str, period: str | None) -> None:
     """Expires a token."""
     from barnabas.cli.output import time_text
 
     period_ms = _period_ms("--period", period)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         expiry = admin.expire_delegation_token(_token(admin, token_id).hmac, period_ms=period_ms)
     tell(f"{token_id} expired" if period is None else f"{token_id} expires at {time_text(expiry)}")
 

@@ -18,6 +18,7 @@ from barnabas.cli.passwords import add_password, read_password
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
+    from barnabas.cli.cluster import Cluster
     from barnabas.clients.admin import KafkaAdminClient, ScramCredentialInfo, ScramMechanism
 
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
@@ -69,11 +70,11 @@ def _add_mechanism(parser: ArgumentParser, default: str = "default: SCRAM-SHA-51
     parser.add_argument("-m", "--mechanism", choices=MECHANISMS, help=f"the SASL mechanism; {default}")
 
 
-def list_command(bootstrap: str, names: list[str], as_json: bool) -> None:
+def list_command(cluster: Cluster, names: list[str], as_json: bool) -> None:
     """Prints users with their mechanisms."""
     from barnabas.cli.output import print_json, print_rich, table
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         users = admin.describe_user_scram_credentials(names or None)
     if as_json:
         print_json({user: {_title(one.mechanism): one.iterations for one in found} for user, found in users.items()})
@@ -87,7 +88,7 @@ def list_command(bootstrap: str, names: list[str], as_json: bool) -> None:
 
 
 def create_command(
-    bootstrap: str,
+    cluster: Cluster,
     user: str,
     mechanism: str | None,
     iterations: int,
@@ -97,7 +98,7 @@ def create_command(
     """Creates a user."""
     chosen = mechanism or MECHANISMS[0]
     _check_iterations(iterations)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         if chosen in map(_mechanism_title, _credentials(admin, user)):
             raise CommandError(f"user {user} has a {chosen} password already; use barnabas users alter to set another")
         _set(admin, user, chosen, iterations, read_password(password_file, password_env))
@@ -105,7 +106,7 @@ def create_command(
 
 
 def alter_command(
-    bootstrap: str,
+    cluster: Cluster,
     user: str,
     mechanism: str | None,
     iterations: int,
@@ -115,18 +116,18 @@ def alter_command(
     """Sets the password of a user."""
     chosen = mechanism or MECHANISMS[0]
     _check_iterations(iterations)
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         if chosen not in map(_mechanism_title, _credentials(admin, user)):
             raise CommandError(f"user {user} has no {chosen} password; use barnabas users create")
         _set(admin, user, chosen, iterations, read_password(password_file, password_env))
     tell(f"set the password of {user} ({chosen})")
 
 
-def delete_command(bootstrap: str, user: str, mechanism: str | None, assume_yes: bool) -> None:
+def delete_command(cluster: Cluster, user: str, mechanism: str | None, assume_yes: bool) -> None:
     """Deletes the credentials of a user."""
     from barnabas.clients.admin import ScramCredentialDeletion
 
-    with administered(bootstrap) as admin:
+    with administered(cluster) as admin:
         present = [one.mechanism for one in _credentials(admin, user)]
         wanted = [one for one in present if mechanism in {None, _title(one)}]
         if not wanted:

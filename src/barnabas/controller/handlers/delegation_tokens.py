@@ -33,7 +33,7 @@ class DelegationTokensHandler:
         elif not may_create_token(backend.auth, context, owner):
             error = Errors.DELEGATION_TOKEN_AUTHORIZATION_FAILED
         else:
-            backend.answer(request, backend.controller.create_delegation_token(backend.context(request), body))
+            backend.respond(request, backend.controller.create_delegation_token(backend.context(request), body))
             return
         backend.send(request, refused_creation(context, owner, error))
 
@@ -41,7 +41,7 @@ class DelegationTokensHandler:
         body, backend = request.body, self._backend
         assert isinstance(body, RenewDelegationTokenRequest)
         if _is_allowed(request):
-            backend.answer(request, backend.controller.renew_delegation_token(backend.context(request), body))
+            backend.respond(request, backend.controller.renew_delegation_token(backend.context(request), body))
         else:
             backend.send(request, refused_renewal())
 
@@ -49,7 +49,7 @@ class DelegationTokensHandler:
         body, backend = request.body, self._backend
         assert isinstance(body, ExpireDelegationTokenRequest)
         if _is_allowed(request):
-            backend.answer(request, backend.controller.expire_delegation_token(backend.context(request), body))
+            backend.respond(request, backend.controller.expire_delegation_token(backend.context(request), body))
         else:
             backend.send(request, refused_expiry())
 
