@@ -146,7 +146,7 @@ class LocalLog:
                     f"{self.partition}: there is a segment at offset {base_offset} already, with records in it"
                 )
             # An empty segment is rolled if its indexes have no room for a single entry.
-            logger.warning("%s: the empty segment at offset %d is made anew", self.partition, base_offset)
+            logger.warning("%s: replacing the empty segment at offset %d", self.partition, base_offset)
             segment = self._replace_segment(active, base_offset)
         else:
             self._remove_leftovers(base_offset)
@@ -165,7 +165,9 @@ class LocalLog:
         for name in (log_file, offset_index_file, time_index_file, transaction_index_file):
             path = name(self.directory, base_offset)
             if path.exists():
-                logger.warning("%s: %s is in the way of a new segment and is removed", self.partition, path)
+                logger.warning(
+                    "%s: deleting the leftover file %s, where a new segment is created", self.partition, path
+                )
                 with disk_access("delete", path):
                     path.unlink()
 
@@ -305,7 +307,7 @@ class LocalLog:
         self.check_open()
         doomed = list(self.segments)
         *others, last = doomed
-        self.remove_and_delete_segments(others, reason=f"the log starts anew at {offset}", newest_first=True)
+        self.remove_and_delete_segments(others, reason=f"the log restarts at offset {offset}", newest_first=True)
         self._replace_segment(last, offset)
         self.update_log_end_offset(offset)
         return doomed

@@ -174,7 +174,7 @@ class LogLoader:
         swap = [name for name in names if name.endswith(SWAP_FILE_SUFFIX)]
         for name in names:
             if name.endswith(DELETED_FILE_SUFFIX) and not name.endswith(_DELETED_METADATA_SNAPSHOT):
-                self._delete(name, "it was going to be deleted before the start")
+                self._delete(name, "its deletion was scheduled before the restart")
         # Compaction renames .cleaned files to .swap from the highest offset down. So .swap files at higher offsets than
         # a remaining .cleaned file belong to an exchange that was not complete, and are dropped.
         undecided_from = min(map(offset_from_file_name, cleaned), default=_END_OF_OFFSETS)
@@ -183,9 +183,9 @@ class LogLoader:
             if offset_from_file_name(name) < undecided_from:
                 decided.append(name)
             else:
-                self._delete(name, "it is half of an exchange")
+                self._delete(name, "it belongs to an incomplete replacement")
         for name in cleaned:
-            self._delete(name, "nobody finished it")
+            self._delete(name, "its compaction did not finish")
         if decided:
             self._complete_exchange(decided)
 
@@ -197,7 +197,7 @@ class LogLoader:
                 first = min(first, offset_from_file_name(name))
                 for batch in FileRecords(self._directory / name, mutable=False).batches():
                     end = max(end, batch.next_offset)
-                logger.info("%s: %s replaces what it was made from", self._partition, name)
+                logger.info("%s: %s replaces the segments that it was compacted from", self._partition, name)
         for name in self._list_files():
             if name.endswith(_SEGMENT_SUFFIXES) and first <= offset_from_file_name(name) < end:
                 self._delete(name, "it has been replaced")
@@ -225,7 +225,7 @@ class LogLoader:
         for name in names:
             if name.endswith(_INDEX_SUFFIXES):
                 if f"{name.partition('.')[0]}{LOG_FILE_SUFFIX}" not in logs:
-                    self._delete(name, "it is the index of a segment that is not there")
+                    self._delete(name, "it is the index of a missing segment")
             elif name in logs:
                 self._load_segment(offset_from_file_name(name))
 

@@ -149,8 +149,8 @@ class LogWatermarks:
         """
         if new.message_offset > self._local_log.log_end_offset:
             raise ValueError(
-                f"{self._local_log.partition}: the high watermark cannot be {new.message_offset}, behind the end of "
-                f"the log at {self._local_log.log_end_offset}"
+                f"{self._local_log.partition}: the high watermark cannot be {new.message_offset}, beyond the log end "
+                f"offset {self._local_log.log_end_offset}"
             )
         with self._lock:
             old = self.snapshot().high_watermark

@@ -417,7 +417,7 @@ class UnifiedLog:
                 if info.first_offset < local_log.log_end_offset:
                     raise UnexpectedAppendOffsetError(
                         f"An append to {self.topic_partition} has the offsets {info.first_offset} to "
-                        f"{info.last_offset}, and begins before {local_log.log_end_offset}, where the log ends",
+                        f"{info.last_offset}, and begins before the log end offset {local_log.log_end_offset}",
                         info.first_offset,
                         info.last_offset,
                     )
@@ -453,8 +453,7 @@ class UnifiedLog:
         size = len(records)
         if size > config.segment_bytes:
             raise RecordBatchTooLargeError(
-                f"An append of {size} bytes to {self.topic_partition} is larger than a segment may be, "
-                f"{config.segment_bytes} bytes"
+                f"An append of {size} bytes to {self.topic_partition} exceeds segment.bytes: {config.segment_bytes}"
             )
         latest_epoch = self.leader_epochs.latest_epoch
         has_producers = False
@@ -605,7 +604,7 @@ class UnifiedLog:
             log_start_offset, limit, high_watermark, last_stable_offset = offsets
             if start_offset < log_start_offset:
                 raise OffsetOutOfRangeError(
-                    f"Offset {start_offset} of {self.topic_partition} is not there any more: the log starts at "
+                    f"Offset {start_offset} of {self.topic_partition} is out of range: the log starts at offset "
                     f"{log_start_offset}"
                 )
             committed = isolation is TXN_COMMITTED
@@ -682,7 +681,7 @@ class UnifiedLog:
             self._local_log.check_open()
             if offset > self.high_watermark:
                 raise OffsetOutOfRangeError(
-                    f"{self.topic_partition} cannot start at offset {offset}, behind the high watermark "
+                    f"The log start offset of {self.topic_partition} cannot be {offset}, above the high watermark "
                     f"{self.high_watermark}"
                 )
             if offset <= self.log_start_offset:
@@ -780,7 +779,7 @@ class UnifiedLog:
         """Removes all records; the next record gets this offset."""
         local_log = self._local_log
         with self._lock, local_log.guard.watch(f"emptying {self.topic_partition}"):
-            logger.info("%s: removing everything, to go on at offset %d", self.topic_partition, offset)
+            logger.info("%s: deleting all records; the next offset is %d", self.topic_partition, offset)
             local_log.truncate_fully_and_start_at(offset)
             self.leader_epochs.clear_and_flush()
             self._producer_state.truncate_fully_and_start_at(offset)

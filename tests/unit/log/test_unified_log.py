@@ -183,7 +183,7 @@ class TestFollower:
 
     def test_it_cannot_go_back(self, log: UnifiedLog) -> None:
         append(log, b"a", b"b")
-        with pytest.raises(UnexpectedAppendOffsetError, match="begins before 2") as caught:
+        with pytest.raises(UnexpectedAppendOffsetError, match="begins before the log end offset 2") as caught:
             log.append_as_follower(client_batch([b"b", b"c"], base_offset=1, leader_epoch=0), 0)
         assert (caught.value.first_offset, caught.value.last_offset) == (1, 2)
 
@@ -345,7 +345,7 @@ class TestRead:
         append(log, b"a", b"b")
         log.watermarks.update_high_watermark(2)
         log.delete_records(1)
-        with pytest.raises(OffsetOutOfRangeError, match="starts at 1"):
+        with pytest.raises(OffsetOutOfRangeError, match="starts at offset 1"):
             read_from(log, 0)
 
     def test_over_a_gap_between_segments(self, box: LogBox) -> None:
@@ -431,7 +431,7 @@ class TestHighWatermark:
         assert log.high_watermark == 2
         assert log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(1)) is None
         assert log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(2)) is None
-        with pytest.raises(ValueError, match="behind the end"):
+        with pytest.raises(ValueError, match="beyond the log end offset"):
             log.watermarks.maybe_increment_high_watermark(LogOffsetMetadata(4))
 
     def test_a_follower_takes_what_it_is_told(self, log: UnifiedLog) -> None:

@@ -72,8 +72,6 @@ class OffsetIndex(AbstractIndex):
         if target >= last[0]:
             return last
         relative = target - self.base_offset
-        if relative <= 0:
-            return OffsetPosition(self.base_offset, 0)
         with self._lock:
             keys = self._keys
             if keys and relative >= keys[0] and not self._closed:

@@ -266,7 +266,7 @@ class Partition:
 
     def _log_skipped(self, role: str, registration: PartitionRegistration) -> None:
         logger.info(
-            "%s: is not made a %s as of partition epoch %d: it is at %d already",
+            "%s: ignoring a registration as %s with partition epoch %d: the current one is %d",
             self.topic_partition,
             role,
             registration.partition_epoch,
@@ -408,7 +408,7 @@ class Partition:
         isr, min_isr = self.isr.state.isr, self.isr.effective_min_isr(log)
         if len(isr) < min_isr:
             raise NotEnoughReplicasError(
-                f"{self.topic_partition} has {len(isr)} replicas in sync, {sorted(isr)}; the topic wants {min_isr}"
+                f"{self.topic_partition} has {len(isr)} in-sync replicas, {sorted(isr)}; the minimum is {min_isr}"
             )
 
     def append_records_to_follower_or_future_replica(self, records: Buffer, *, is_future: bool) -> LogAppendInfo | None:
@@ -424,7 +424,11 @@ class Partition:
                 and error.first_offset < log.log_end_offset <= error.last_offset
             ):
                 raise
-            logger.info("%s: the log begins at offset %d, with a whole batch", self.topic_partition, error.first_offset)
+            logger.info(
+                "%s: the log now starts at offset %d, the base offset of a batch",
+                self.topic_partition,
+                error.first_offset,
+            )
             self.truncate_fully_and_start_at(error.first_offset, is_future=is_future)
             return self._append_as_follower(records, is_future)
 
@@ -453,7 +457,7 @@ class Partition:
         if current_leader_epoch >= 0 and current_leader_epoch != role.leader_epoch:
             kind = FencedLeaderEpochError if current_leader_epoch < role.leader_epoch else UnknownLeaderEpochError
             raise kind(
-                f"{self.topic_partition} is in leader epoch {role.leader_epoch} here, not in {current_leader_epoch}"
+                f"The leader epoch of {self.topic_partition} is {role.leader_epoch} here, not {current_leader_epoch}"
             )
         log = role.log
         if log is None or (require_leader and not role.is_leader):
@@ -467,7 +471,7 @@ class Partition:
         """
         if current_leader_epoch is not None and current_leader_epoch < 0:
             raise FencedLeaderEpochError(
-                f"{self.topic_partition} is in leader epoch {role.leader_epoch} here, not in {current_leader_epoch}"
+                f"The leader epoch of {self.topic_partition} is {role.leader_epoch} here, not {current_leader_epoch}"
             )
         return self._log_of(role, -1 if current_leader_epoch is None else current_leader_epoch, require_leader)
 
@@ -568,11 +572,11 @@ class Partition:
         end = role.end_offset_for_epoch(log, request.last_fetched_epoch)
         if end is None:
             raise OffsetOutOfRangeError(
-                f"Nothing is known of leader epoch {request.last_fetched_epoch} of {self.topic_partition}"
+                f"Leader epoch {request.last_fetched_epoch} of {self.topic_partition} is unknown"
             )
         if request.fetch_offset < log_start_offset:
             raise OffsetOutOfRangeError(
-                f"Offset {request.fetch_offset} of {self.topic_partition} is not there any more: the log starts at "
+                f"Offset {request.fetch_offset} of {self.topic_partition} is out of range: the log starts at offset "
                 f"{log_start_offset}"
             )
         if end.leader_epoch < request.last_fetched_epoch or end.end_offset < request.fetch_offset:
@@ -701,8 +705,8 @@ class Partition:
             and manager.log_dirs.path_of(directory_id) is None
         ):
             raise KafkaStorageError(
-                f"The log of {self.topic_partition} is not made: it may be in a log directory that is offline. It "
-                f"belongs into directory {uuid_to_string(directory_id)}"
+                f"The log of {self.topic_partition} is not created: it may be in a log directory that is offline. Its "
+                f"directory id is {uuid_to_string(directory_id)}"
             )
         log = manager.get_or_create_log(
             self.topic_partition, is_new=is_new, topic_id=self.topic_id, target_directory_id=directory_id
