@@ -21,6 +21,8 @@ from barnabas.records.batch import NO_TIMESTAMP
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 
 INVALID_OFFSET: Final = -1
+ACKS_ALL: Final = -1
+"""``acks`` of a produce request that waits for all in-sync replicas."""
 NO_REPLICA: Final = -1
 """In place of a broker id: no broker."""
 

@@ -11,9 +11,9 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.producers.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
-from barnabas.replica.partition.partition import ACKS_ALL
 from barnabas.replica.partition.partition_context import PartitionListener
 from barnabas.replica.replica_manager import ReplicaManager
+from barnabas.replica.results import ACKS_ALL
 
 TXN_OFFSET_COMMIT_WITH_EPOCH_BUMP = 5
 """The first version of TxnOffsetCommit of clients with a separate epoch for every transaction."""

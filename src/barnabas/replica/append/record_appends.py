@@ -39,8 +39,7 @@ from barnabas.replica.broker_topic_stats import BYTES_REJECTED, FAILED_PRODUCE_R
 from barnabas.replica.delayed_operations import DelayedOperations
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.partition.hosted_partitions import HostedPartitions
-from barnabas.replica.partition.partition import ACKS_ALL
-from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
+from barnabas.replica.results import ACKS_ALL, BufferHolder, ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
 
 if TYPE_CHECKING:

@@ -40,6 +40,7 @@ from barnabas.replica.partition.partition_role import NO_ROLE, PartitionRole
 from barnabas.replica.partition.partition_state import NO_ASSIGNMENT, NO_STATE, Assignment, CommittedPartitionState
 from barnabas.replica.partition.remote_replica import Replica
 from barnabas.replica.results import (
+    ACKS_ALL,
     NO_REPLICA,
     EpochEndOffsetResult,
     FetchParams,
@@ -50,7 +51,6 @@ from barnabas.replica.results import (
 
 logger = logging.getLogger(__name__)
 
-ACKS_ALL = -1
 _RECOVERED: Final = LeaderRecoveryState.RECOVERED
 # Looked up once, because access to an enum member costs as much as a call.
 _NO_ERROR: Final = Errors.NONE
