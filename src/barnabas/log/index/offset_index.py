@@ -74,9 +74,11 @@ class OffsetIndex(AbstractIndex):
         relative = target - self.base_offset
         with self._lock:
             keys = self._keys
-            if keys and relative >= keys[0] and not self._closed:
-                # Nearly always in memory.
+            if keys and not self._closed and (relative >= keys[0] or not self._warm_first):
+                # Nearly always: in memory, or before the first of all entries.
                 at = bisect_right(keys, relative) - 1
+                if at < 0:
+                    return OffsetPosition(self.base_offset, 0)
                 return _new_tuple(OffsetPosition, (self.base_offset + keys[at], self._values[at]))
             slot = self._floor_slot(KEY, relative)
             return OffsetPosition(self.base_offset, 0) if slot < 0 else self._parse(slot)
