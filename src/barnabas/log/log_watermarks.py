@@ -197,12 +197,6 @@ class LogWatermarks:
 
     # Transactions
 
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """The first offset of the oldest open transaction; None without one."""
-        metadata = self._first_unstable_offset(self.offsets.log_start_offset)
-        return None if metadata is None else metadata.message_offset
-
     def _first_unstable_offset(self, log_start_offset: int) -> LogOffsetMetadata | None:
         """Returns the first unstable offset of the producer state, with its file position.
 

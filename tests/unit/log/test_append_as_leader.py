@@ -65,7 +65,7 @@ class Twins:
             "offsets": log.fetch_offset_snapshot(),
             "producers": dict(state.active_producers),
             "map end": state.map_end_offset,
-            "unstable": (state.first_unstable_offset, log.watermarks.first_unstable_offset),
+            "unstable": state.first_unstable_offset,
             "epochs": log.leader_epochs.latest_epoch,
             "segments": [
                 (

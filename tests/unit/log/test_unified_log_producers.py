@@ -184,11 +184,11 @@ class TestTransactions:
     def test_the_last_stable_offset_is_where_the_oldest_open_one_began(self, log: UnifiedLog) -> None:
         append(log, b"before")
         transact(log, 0, producer_id=1)
-        assert log.watermarks.first_unstable_offset == 1
+        assert log.producers.state.first_undecided_offset == 1
         transact(log, 0, producer_id=2)
         append(log, b"between")
         log.watermarks.update_high_watermark(log.log_end_offset)
-        assert log.watermarks.first_unstable_offset == log.last_stable_offset == 1
+        assert log.last_stable_offset == 1
         end_transaction(log, COMMIT, 1, 0)
         assert log.last_stable_offset == 1, "the marker is not replicated"
         log.watermarks.update_high_watermark(log.log_end_offset)
@@ -305,7 +305,7 @@ class TestTransactions:
         append(log, b"b")
         log.watermarks.update_high_watermark(3)
         log.delete_records(2)
-        assert log.watermarks.first_unstable_offset == log.last_stable_offset == 2
+        assert log.last_stable_offset == 2
 
     def test_late_ones_are_noticed(self, log: UnifiedLog) -> None:
         transact(log, 0)
@@ -323,5 +323,5 @@ class TestTransactions:
     def test_a_marker_for_nothing_is_appended_all_the_same(self, log: UnifiedLog) -> None:
         log.append_as_leader(marker(COMMIT, 4, 0), 0, AppendOrigin.COORDINATOR, transaction_version=1)
         assert log.log_end_offset == 1
-        assert log.watermarks.first_unstable_offset is None
+        assert log.producers.state.first_unstable_offset is None
         assert values(all_records(log)) != []

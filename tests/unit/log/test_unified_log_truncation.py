@@ -102,9 +102,9 @@ class TestTruncateTo:
         assert len(log.collect_aborted_transactions(0, 9)) == 1
         log.truncate_to(2)
         assert log.collect_aborted_transactions(0, 9) == []
-        assert log.watermarks.first_unstable_offset == 1
+        assert log.producers.state.first_undecided_offset == 1
         log.truncate_to(1)
-        assert log.watermarks.first_unstable_offset is None
+        assert log.producers.state.first_unstable_offset is None
 
     def test_the_inside_of_a_batch(self, box: LogBox) -> None:
         log = box.open()
