@@ -33,8 +33,7 @@ from barnabas.replica.config import ReplicaManagerConfig
 from barnabas.replica.delayed_operations import DelayedOperations, TimerFactory
 from barnabas.replica.directory_event_handler import DirectoryEventHandler, NoDirectoryEvents
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
-from barnabas.replica.fetch.log_reads import LogReads
-from barnabas.replica.fetch.record_fetches import RecordFetches
+from barnabas.replica.fetch.record_fetches import LogReads, RecordFetches
 from barnabas.replica.fetch.replica_selector import make_replica_selector
 from barnabas.replica.follower.alter_log_dirs import ReplicaAlterLogDirsManager
 from barnabas.replica.follower.replica_fetchers import NoReplicaFetchers, ReplicaFetchers
