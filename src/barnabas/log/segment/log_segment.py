@@ -24,7 +24,7 @@ from barnabas.log.index.offset_index import OffsetIndex, OffsetPosition
 from barnabas.log.index.time_index import TimeIndex, TimestampOffset
 from barnabas.log.index.transaction_index import TransactionIndex, TxnIndexSearchResult
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
-from barnabas.log.segment.file_handle import BUFFER_TYPES, Buffer
+from barnabas.log.segment.file_handle import Buffer
 from barnabas.log.segment.file_records import FileRecords, LogOffsetPosition, TimestampAndOffset
 from barnabas.log.segment.log_file_names import (
     log_file,
@@ -168,14 +168,16 @@ class LogSegment:
             return 0
         offset_index = self._offset_index.index or self._offset_index.get()
         indexed = offset_index.last_entry[1]
-        if position + size - indexed <= self._index_interval_bytes or _size_of_first_batch(buffers) == size:
+        if position + size - indexed <= self._index_interval_bytes or (
+            type(buffers) is memoryview and _BATCH_LENGTH.unpack_from(buffers)[0] + LOG_OVERHEAD == size
+        ):
             largest = self._max_timestamp
             if largest is None or largest_timestamp_ms > largest[0]:
                 self._note_timestamp(largest_timestamp_ms, shallow_offset_of_max_timestamp)
             if position - indexed > self._index_interval_bytes:
                 self._append_to_indexes(offset_index, largest_offset, position)
         else:
-            # A follower appends several batches at once: each may need an index entry.
+            # Several batches at once, as a follower appends them: each may need an index entry.
             for batch in records.batches(position):
                 self._note_timestamp(batch.max_timestamp, batch.last_offset)
                 if batch.position - offset_index.last_entry.position > self._index_interval_bytes:
@@ -564,15 +566,6 @@ def _checked(index: IndexT) -> IndexT:
         _LOGGER.info("An index starts over, and is not used for what is in its segment by now: %s", error)
         index.truncate()
     return index
-
-
-def _size_of_first_batch(buffers: Buffer | Sequence[Buffer]) -> int:
-    """Returns the size from the header of the first batch; 0 if the header is split between buffers."""
-    first = buffers if isinstance(buffers, BUFFER_TYPES) else buffers[0]
-    if len(first) < LOG_OVERHEAD:
-        return 0
-    length: int = _BATCH_LENGTH.unpack_from(first)[0]
-    return length + LOG_OVERHEAD
 
 
 def _do_all(steps: Sequence[Callable[[], object]]) -> None:

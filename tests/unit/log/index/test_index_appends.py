@@ -38,8 +38,8 @@ def test_what_is_not_in_order_is_refused(tmp_path: Path, offset: int, timestamp:
     """An index that is ahead of its log, which cannot be, is complained about and not made worse."""
     config = LogConfig(index_interval_bytes=100)
     segment = LogSegment(BASE, tmp_path, config, MockClock(NOW))
-    segment.append(BASE, NOW, BASE, client_batch([b"x" * 300], timestamp=NOW))
-    segment.append(BASE + 1, NOW + 1, BASE + 1, client_batch([b"x" * 300], timestamp=NOW + 1))
+    segment.append(BASE, NOW, BASE, memoryview(client_batch([b"x" * 300], timestamp=NOW)))
+    segment.append(BASE + 1, NOW + 1, BASE + 1, memoryview(client_batch([b"x" * 300], timestamp=NOW + 1)))
     assert segment.rolling_based_timestamp == NOW
     if offset == BASE + 50:
         segment.offset_index.append(offset, segment.size)
