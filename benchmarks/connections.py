@@ -33,7 +33,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.metrics.registry import Metrics
@@ -47,10 +47,11 @@ from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.server.api_version_manager import ApiVersionManager
 from barnabas.server.data_plane import DataPlane, HandOff
-from barnabas.server.dispatch import RequestRunner
+from barnabas.server.dispatch import ApiDispatcher, RequestRunner, handlers_of
 from barnabas.server.handler_pool import KafkaRequestHandlerPool
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
+from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
 from benchmarks.measure import Row
@@ -153,29 +154,24 @@ def say(thing: Any) -> None:
 # -- the server
 
 
-class Answering:
-    """A dispatcher that answers at once."""
+class HeartbeatHandler:
+    """The only handler: it responds at once."""
 
-    def __init__(self) -> None:
-        self.channel: RequestChannel | None = None
+    def __init__(self, channel: RequestChannel) -> None:
+        self._channel = channel
 
-    def handle(self, request: Request, request_local: RequestLocal) -> None:  # noqa: ARG002
-        assert self.channel is not None
-        self.channel.send_parts(request, [ANSWER.pack(12, request.correlation_id, 0)])
-
-    def try_complete_actions(self) -> None: ...
-
-    inline_apis = frozenset({ApiKey.HEARTBEAT})
-    light_bytes: ClassVar[dict[ApiKey, int]] = {}
+    def heartbeat(self, request: Request, _local: RequestLocal) -> None:
+        self._channel.send_parts(request, [ANSWER.pack(12, request.correlation_id, 0)])
 
 
 class Server:
     """A socket server with a listener for clients and one for brokers."""
 
     def __init__(self, hand_off: HandOff, limits: ConnectionLimits) -> None:
-        apis = Answering()
         times = RequestTimes(MetricsRegistry(SYSTEM_CLOCK), SYSTEM_CLOCK)
-        self._channel = apis.channel = RequestChannel(500, SYSTEM_CLOCK, times, short_apis=apis.inline_apis)
+        self._channel = RequestChannel(500, SYSTEM_CLOCK, times, short_apis={ApiKey.HEARTBEAT})
+        helper = RequestHandlerHelper(self._channel, SYSTEM_CLOCK)
+        apis = ApiDispatcher(handlers_of(HeartbeatHandler(self._channel)), helper, inline_apis=[ApiKey.HEARTBEAT])
         runner = RequestRunner(apis, self._channel, SYSTEM_CLOCK)
         plane = DataPlane(self._channel, runner, ApiVersionManager(Scope.BROKER), SYSTEM_CLOCK, hand_off)
         config = SocketServerConfig(

@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import crc32c
 
@@ -44,10 +44,11 @@ from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.server.api_version_manager import ApiVersionManager
 from barnabas.server.data_plane import DataPlane, HandOff
-from barnabas.server.dispatch import RequestRunner
+from barnabas.server.dispatch import ApiDispatcher, RequestRunner, handlers_of
 from barnabas.server.handler_pool import KafkaRequestHandlerPool
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
+from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
 from benchmarks.measure import Row
@@ -142,21 +143,15 @@ class BareServer:
         self._thread.join()
 
 
-class WorkApis:
-    """The dispatcher of the benchmark."""
+class WorkHandler:
+    """The only handler of the benchmark."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, channel: RequestChannel) -> None:
         self._work = work
-        self.channel: RequestChannel | None = None
+        self._channel = channel
 
-    def handle(self, request: Request, request_local: RequestLocal) -> None:  # noqa: ARG002
-        assert self.channel is not None
-        self.channel.send_parts(request, [self._work(request.buffer, request.correlation_id)])
-
-    def try_complete_actions(self) -> None: ...
-
-    inline_apis = frozenset({ApiKey.PRODUCE})
-    light_bytes: ClassVar[dict[ApiKey, int]] = {ApiKey.PRODUCE: 4 << 20}
+    def produce(self, request: Request, _local: RequestLocal) -> None:
+        self._channel.send_parts(request, [self._work(request.buffer, request.correlation_id)])
 
 
 class FullServer:
@@ -165,10 +160,14 @@ class FullServer:
     def __init__(
         self, work: Work, hand_off: HandOff, network_threads: int, io_threads: int, placement: Placement
     ) -> None:
-        apis = WorkApis(work)
         times = RequestTimes(MetricsRegistry(SYSTEM_CLOCK), SYSTEM_CLOCK)
-        self._channel = RequestChannel(500, SYSTEM_CLOCK, times, short_apis=apis.inline_apis)
-        apis.channel = self._channel
+        self._channel = RequestChannel(500, SYSTEM_CLOCK, times, short_apis={ApiKey.PRODUCE})
+        apis = ApiDispatcher(
+            handlers_of(WorkHandler(work, self._channel)),
+            RequestHandlerHelper(self._channel, SYSTEM_CLOCK),
+            inline_apis=[ApiKey.PRODUCE],
+            light_bytes={ApiKey.PRODUCE: 4 << 20},
+        )
         runner = RequestRunner(apis, self._channel, SYSTEM_CLOCK, placement=placement)
         plane = DataPlane(self._channel, runner, ApiVersionManager(Scope.BROKER), SYSTEM_CLOCK, hand_off)
         config = SocketServerConfig(num_network_threads=network_threads)

@@ -47,10 +47,11 @@ from barnabas.protocol.messages.leave_group import LeaveGroupRequest
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.server.api_version_manager import ApiVersionManager
 from barnabas.server.data_plane import DataPlane, HandOff
-from barnabas.server.dispatch import RequestRunner
+from barnabas.server.dispatch import ApiDispatcher, RequestRunner
 from barnabas.server.handler_pool import KafkaRequestHandlerPool
 from barnabas.server.request import Request
 from barnabas.server.request_channel import CallbackRequest, RequestChannel
+from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
 
@@ -275,20 +276,24 @@ class Client:
 # ---------------------------------------------------------------------------------------------------- servers
 
 
-class ScriptedApis:
-    """A dispatcher that does what the test says."""
+class ScriptedApis(ApiDispatcher):
+    """A dispatcher that does what the test says, for all APIs. All requests are light."""
 
-    def __init__(self, script: Script, inline_apis: frozenset[ApiKey]) -> None:
+    def __init__(self, script: Script, inline_apis: frozenset[ApiKey], helper: RequestHandlerHelper) -> None:
         self.script = script
-        self.inline_apis = inline_apis
-        self.light_bytes: Mapping[ApiKey, int] = dict.fromkeys(ApiKey, 1 << 30)
-        """All are light, but for tests of what is not."""
         self.actions: Callable[[], None] = lambda: None
+        super().__init__(
+            dict.fromkeys(ApiKey, self._run_script),
+            helper,
+            inline_apis=inline_apis,
+            light_bytes=dict.fromkeys(ApiKey, 1 << 30),
+            drain_actions=self._run_actions,
+        )
 
-    def handle(self, request: Request, request_local: RequestLocal) -> None:
-        self.script(request, request_local)
+    def _run_script(self, request: Request, local: RequestLocal) -> None:
+        self.script(request, local)
 
-    def try_complete_actions(self) -> None:
+    def _run_actions(self) -> None:
         self.actions()
 
 
@@ -314,8 +319,9 @@ class Plane:
         self.registry = MetricsRegistry(clock)
         self.times = RequestTimes(self.registry, clock)
         self.channel = RequestChannel(queue_size, clock, self.times, short_apis=inline_apis, parallel=policy.parallel)
-        self.apis = ScriptedApis(script or self._park, inline_apis)
-        self.runner = RequestRunner(self.apis, self.channel, clock, self.exit_codes.put)
+        self.helper = RequestHandlerHelper(self.channel, clock, exit_procedure=self.exit_codes.put)
+        self.apis = ScriptedApis(script or self._park, inline_apis, self.helper)
+        self.runner = RequestRunner(self.apis, self.channel, clock)
         self.versions = ApiVersionManager(Scope.BROKER, apis)
         self.data_plane = DataPlane(self.channel, self.runner, self.versions, clock, policy.hand_off)
 

@@ -129,7 +129,7 @@ def make_controller_apis(
     def envelope() -> object:
         from barnabas.controller.handlers.envelope import EnvelopeHandler
 
-        return EnvelopeHandler(auth, served, dispatch, clock)
+        return EnvelopeHandler(auth, served, dispatch)
 
     handlers |= handlers_of(ApiVersionsHandler(helper, versions, controller.cluster_id, controller.node_id))
     families.append(FamilyOnDemand([ApiKey.ENVELOPE], envelope))

@@ -14,8 +14,6 @@ imported then, so the broker starts without them. `FamilyOnDemand` lists the API
 There are two styles. A handler sends the response itself, now or from a callback, and returns None; or it returns a
 future of the work that will send it. All errors, raised or set on the future, end in
 `RequestHandlerHelper.handle_error`, which sends an error response or closes the connection.
-
-`RequestRunner` is the way from a thread to the dispatcher: it adds the timestamps and the last resort for errors.
 """
 
 from __future__ import annotations
@@ -25,14 +23,13 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from barnabas.common.clock import Clock
-from barnabas.common.errors import Errors, ProtocolError
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.common.memory_reuse import give_back_free_memory
 from barnabas.common.placement import Placement, anywhere
-from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
+from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.server.request import NOT_SET, Request
 from barnabas.server.request_channel import CallbackRequest, RequestChannel
@@ -125,8 +122,10 @@ class ApiDispatcher:
                 if api_key in self._handlers:
                     raise ValueError(f"{api_key.title} has two handlers")
                 self._handlers[api_key] = partial(self._make_and_handle, family)
-        self._helper = helper
-        self._drain_actions = drain_actions
+        self.helper = helper
+        self._now = helper.now_ns
+        self.try_complete_actions = drain_actions
+        """Runs the actions that requests have deferred."""
         self.inline_apis = frozenset(inline_apis) & self._handlers.keys()
         self.light_bytes = {} if light_bytes is None else dict(light_bytes)
         """The light size of APIs for which it is not ``LIGHT_BYTES``."""
@@ -137,17 +136,27 @@ class ApiDispatcher:
         return frozenset(self._handlers)
 
     def handle(self, request: Request, request_local: RequestLocal) -> None:
+        """Calls the handler of a request on this thread, which survives all errors; the buffer is always released."""
+        outer = request_local.request  # the Envelope that a forwarded request came in
+        if outer is None:
+            request.request_dequeue_time_ns = self._now()
+        request_local.request = request
         try:
-            # The processor has checked that this listener serves the API, so a KeyError is a bug here.
-            future = self._handlers[request.api_key](request, request_local)
-            if future is not None:
-                future.add_done_callback(lambda done: self._on_done(request, done))
-        except FatalExitError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the funnel
-            self.handle_error(request, error)
+            try:
+                # The processor has checked that this listener serves the API, so a KeyError is a bug here.
+                future = self._handlers[request.api_key](request, request_local)
+                if future is not None:
+                    future.add_done_callback(lambda done: self._on_done(request, done))
+            except (Exception, FatalExitError) as error:  # noqa: BLE001 - the funnel
+                self.helper.handle_error(request, error)
+            finally:
+                self.try_complete_actions()
+        except Exception as error:  # noqa: BLE001 - the last resort
+            self.helper.close_after(request, error)
         finally:
-            self._drain_actions()
+            if request_local.request is request:  # otherwise it was handed over and belongs to another thread
+                request_local.request = outer
+                request.handler_done(self._now)
 
     def _make_and_handle(
         self, family: FamilyOnDemand, request: Request, request_local: RequestLocal
@@ -168,58 +177,23 @@ class ApiDispatcher:
     def _on_done(self, request: Request, future: Future[Any]) -> None:
         error = future.exception()
         if error is not None:
-            self.handle_error(request, error)
-
-    def handle_error(self, request: Request, error: BaseException) -> None:
-        self._helper.handle_error(request, error)
-
-    def try_complete_actions(self) -> None:
-        self._drain_actions()
-
-
-class ApiRequestHandler(Protocol):
-    """The dispatcher of a broker or a controller, as the handlers see it."""
-
-    def handle(self, request: Request, request_local: RequestLocal) -> None:
-        """Handles a request, now or later, and sends the response through the request channel."""
-        ...
-
-    def try_complete_actions(self) -> None:
-        """Runs the actions that requests have deferred."""
-        ...
-
-    @property
-    def inline_apis(self) -> frozenset[ApiKey]:
-        """The APIs whose handlers are short and never block, so that a network thread may run them inline."""
-        ...
-
-    @property
-    def light_bytes(self) -> Mapping[ApiKey, int]:
-        """The size up to which requests of an API are light, if it differs from ``LIGHT_BYTES``."""
-        ...
+            self.helper.handle_error(request, error)
 
 
 class RequestRunner:
-    """Runs the handler for one request on the calling thread, with timing, error handling and cleanup.
-
-    The thread survives every error and the buffer is always released. If a handler fails without a response, the
-    connection is closed: a disconnected client reconnects at once, while a client without a response waits for its
-    timeout.
-    """
+    """What the threads that handle requests share: network threads that handle them inline, and the handler pool."""
 
     def __init__(
         self,
-        apis: ApiRequestHandler,
+        apis: ApiDispatcher,
         channel: RequestChannel,
         clock: Clock,
-        exit_procedure: ExitProcedure = exit_process,
         placement: Placement = anywhere,
     ) -> None:
         self.apis = apis
         self.channel = channel
+        self.run = apis.handle
         self._now = clock.nanoseconds
-        self._handle = apis.handle
-        self._exit = exit_procedure
         self._gave_back_ns = NOT_SET
         self.placement = placement
         """Each thread that handles requests calls this when it starts."""
@@ -239,27 +213,6 @@ class RequestRunner:
             self._gave_back_ns = now
             give_back_free_memory()
 
-    def run(self, request: Request, local: RequestLocal) -> None:
-        request.request_dequeue_time_ns = self._now()
-        local.request = request
-        try:
-            self._handle(request, local)
-        except FatalExitError as error:
-            log.critical("Fatal error while handling %r: %s", request, error)
-            self._exit(error.status)
-        except ProtocolError as error:
-            # The client's error, not a bug here: log one line without a stack trace, or any client could fill the log.
-            log.warning("Closing connection %s after a bad request: %s", request.connection_id, error)
-            self.channel.update_error_metrics(request, Errors.INVALID_REQUEST)
-            self.channel.close_unanswered(request)
-        except Exception:
-            log.exception("Handling %r failed", request)
-            self.channel.close_unanswered(request)
-        finally:
-            if local.request is not None:  # None: it was handed over and belongs to another thread
-                local.request = None
-                request.handler_done(self._now)
-
     def run_callback(self, callback: CallbackRequest, local: RequestLocal) -> None:
         """Continues a request that has waited. The callback times of one request are added up."""
         request = callback.request
@@ -276,12 +229,8 @@ class RequestRunner:
                 callback.callback(local)
             finally:
                 self.apis.try_complete_actions()
-        except FatalExitError as error:
-            log.critical("Fatal error in a callback of %r: %s", request, error)
-            self._exit(error.status)
-        except Exception:
-            log.exception("A callback of %r failed", request)
-            self.channel.close_unanswered(request)
+        except (Exception, FatalExitError) as error:  # noqa: BLE001 - the thread goes on
+            self.apis.helper.close_after(request, error)
         finally:
             if request.callback_request_complete_time_ns == NOT_SET:
                 request.callback_request_complete_time_ns = self._now()

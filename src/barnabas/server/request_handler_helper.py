@@ -31,6 +31,7 @@ from barnabas.common.errors import (
     UnknownServerError,
 )
 from barnabas.common.log_safety import LimitedLogger
+from barnabas.common.shutdownable_thread import ExitProcedure, FatalExitError, exit_process
 from barnabas.protocol.api_keys import Trait
 from barnabas.protocol.message import EncodeError, Response
 from barnabas.server.error_responses import error_response
@@ -53,10 +54,18 @@ CreateResponse = Callable[[int], Response]
 class RequestHandlerHelper:
     """Sends the responses of all handlers of a dispatcher."""
 
-    def __init__(self, channel: RequestChannel, clock: Clock, quotas: QuotaManagers = NO_QUOTAS) -> None:
+    def __init__(
+        self,
+        channel: RequestChannel,
+        clock: Clock,
+        quotas: QuotaManagers = NO_QUOTAS,
+        exit_procedure: ExitProcedure = exit_process,
+    ) -> None:
         self.channel = channel
         self.quotas = quotas
+        self.now_ns = clock.nanoseconds
         self._now_ms = clock.milliseconds
+        self._exit = exit_procedure
         self.send = channel.send_response
         """Sends a response without checking any quota."""
 
@@ -113,17 +122,36 @@ class RequestHandlerHelper:
 
     def handle_error(self, request: Request, error: BaseException) -> None:
         """Sends an error response, or closes the connection, for an error that a handler did not handle."""
-        if request.terminal:
-            logger.error("%r failed after it was answered", request, exc_info=error)
+        try:
+            if isinstance(error, FatalExitError):
+                self.close_after(request, error)
+            elif request.terminal:
+                logger.error("%r failed after it was answered", request, exc_info=error)
+            elif isinstance(error, ProtocolError) and not isinstance(error, EncodeError):
+                # The body cannot be decoded, so an error response cannot be built. The client caused it: log one line
+                # without a stack trace, or any client could fill the log.
+                logger.warning("Closing connection %s after a bad request: %s", request.connection_id, error)
+                self.channel.close_connection(request, {Errors.INVALID_REQUEST: 1})
+            else:
+                self._respond_with_error(request, error)
+        except Exception as failure:  # noqa: BLE001 - the last resort
+            self.close_after(request, failure)
+
+    def close_after(self, request: Request, error: BaseException) -> None:
+        """Closes the connection of a request that failed without a response. A fatal error ends the process.
+
+        A disconnected client reconnects at once, while a client without a response waits for its timeout.
+        """
+        if isinstance(error, FatalExitError):
+            logger.critical("Fatal error while handling %r: %s", request, error)
+            self._exit(error.status)
             return
+        logger.error("Handling %r failed", request, exc_info=error)
+        self.channel.close_unanswered(request)
+
+    def _respond_with_error(self, request: Request, error: BaseException) -> None:
         if isinstance(error, EncodeError):
             error = UnknownServerError(f"The response cannot be encoded: {error}")
-        elif isinstance(error, ProtocolError):
-            # The body cannot be decoded, so an error response cannot be built. The client caused it: log one line
-            # without a stack trace, or any client could fill the log.
-            logger.warning("Closing connection %s after a bad request: %s", request.connection_id, error)
-            self.channel.close_connection(request, {Errors.INVALID_REQUEST: 1})
-            return
         # A retriable error is not a bug, even without a protocol code: an authorizer may still be loading its rules.
         expected = isinstance(error, RetriableError) or (
             isinstance(error, ApiError) and Errors.for_exception(error) is not Errors.UNKNOWN_SERVER_ERROR

@@ -16,6 +16,7 @@ from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest
 from barnabas.server.dispatch import ApiDispatcher, FamilyOnDemand, handlers_of
 from barnabas.server.request import NOT_SET, Request
+from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 from handler_fixtures import HandlerBench
 
@@ -35,6 +36,7 @@ class Family:
         self.bench.channel.send_response(request, HeartbeatResponse())
 
     def leave_group(self, request: Request, local: RequestLocal) -> Future[Any]:
+        assert request.body is not None, "the buffer is released when this returns"
         return self.future
 
 
@@ -140,10 +142,12 @@ def test_the_local_part_ends_when_the_handler_does(bench: HandlerBench, family: 
     assert request.api_local_complete_time_ns != NOT_SET
 
 
-def test_a_fatal_error_goes_through(bench: HandlerBench, family: Family) -> None:
+def test_a_fatal_error_ends_the_process(bench: HandlerBench, family: Family) -> None:
     family.error = FatalExitError(3)
-    with pytest.raises(FatalExitError):
-        ApiDispatcher(handlers_of(family), bench.helper).handle(bench.request(HeartbeatRequest(), 4), bench.local)
+    codes: list[int] = []
+    helper = RequestHandlerHelper(bench.channel, bench.clock, exit_procedure=codes.append)
+    ApiDispatcher(handlers_of(family), helper).handle(bench.request(HeartbeatRequest(), 4), bench.local)
+    assert codes == [3]
 
 
 def test_a_family_on_demand_is_made_by_its_first_request(bench: HandlerBench, family: Family) -> None:

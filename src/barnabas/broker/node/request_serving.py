@@ -63,7 +63,6 @@ class RequestServing:
         self._clock = clock
         self._registry = registry
         self._metrics = metrics
-        self._exit_procedure = exit_procedure
         self._role = role
         self._quotas = quotas
         parallel = HandOff.default() is HandOff.QUEUE
@@ -75,7 +74,7 @@ class RequestServing:
             parallel=parallel,
             bulk_width=max(config.num_io_threads // 2, 1) if parallel else 1,
         )
-        self.helper = RequestHandlerHelper(self.channel, clock, quotas)
+        self.helper = RequestHandlerHelper(self.channel, clock, quotas, exit_procedure)
         self.socket_server: SocketServer | None = None
         self._pool: KafkaRequestHandlerPool | None = None
 
@@ -93,7 +92,7 @@ class RequestServing:
         """
         factories = {one.listener_name: channel_factory_for(one.security_protocol.name) for one in endpoints}
         placement = self._config.hand_off.default_placement()
-        runner = RequestRunner(apis, self.channel, self._clock, self._exit_procedure, placement)
+        runner = RequestRunner(apis, self.channel, self._clock, placement)
         plane = DataPlane(self.channel, runner, versions, self._clock, self._config.hand_off)
         server = SocketServer(
             self._config.node_id,

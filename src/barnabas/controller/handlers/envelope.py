@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from barnabas.common.clock import Clock
 from barnabas.common.errors import UnsupportedVersionError
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.security.acl import AclOperation
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.envelope import open_envelope
-from barnabas.server.request import NOT_SET, Request
+from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 
 
@@ -30,12 +29,10 @@ class EnvelopeHandler:
         auth: AuthHelper,
         served: Container[ApiKey],
         dispatch: Callable[[Request, RequestLocal], None],
-        clock: Clock,
     ) -> None:
         self._auth = auth
         self._served = served
         self._dispatch = dispatch
-        self._now = clock.nanoseconds
 
     def envelope(self, request: Request, local: RequestLocal) -> None:
         self._auth.authorize_cluster_operation(request.request_context, AclOperation.CLUSTER_ACTION)
@@ -43,5 +40,3 @@ class EnvelopeHandler:
         if inner.api_key not in self._served:
             raise UnsupportedVersionError(f"{inner.api_key.title} is not served by this controller")
         self._dispatch(inner, local)
-        if inner.api_local_complete_time_ns == NOT_SET:  # no response yet: the rest is the controller's time
-            inner.api_local_complete_time_ns = self._now()

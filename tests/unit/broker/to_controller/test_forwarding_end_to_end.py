@@ -122,7 +122,7 @@ class ControllerNode:
             plugins=ControllerApisPlugins(describe_quorum=describe_quorum),
         )
         self.apis = apis.apis
-        runner = RequestRunner(apis, channel, clock, lambda _status: None)
+        runner = RequestRunner(apis, channel, clock)
         self._sockets = SocketServer(
             node_id,
             [Endpoint(LISTENER, port=0)],

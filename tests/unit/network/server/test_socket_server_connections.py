@@ -48,7 +48,11 @@ def test_a_handler_that_raises_ends_that_connection_only(policy: Policy, caplog:
             raise RuntimeError("a bug")
         server.answer(request)
 
+    def fail(*args: object) -> None:
+        raise RuntimeError("no error response either")
+
     with serving(policy, handle, io_threads=1) as server, caplog.at_level(logging.CRITICAL):
+        server.helper.send = fail  # type: ignore[assignment]
         other = server.connect()
         for _ in range(3):
             unlucky = server.connect()
