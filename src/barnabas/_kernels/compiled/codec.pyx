@@ -429,10 +429,10 @@ cdef int write_length(Output *out, int64_t size, bint flexible, bint wide) excep
     return write_number(out, INT32 if wide else INT16, size)
 
 
-cdef inline object slot_of(object holder, _Field field):
-    cdef PyObject *found = (<PyObject **>(<char *><PyObject *>holder + field.offset))[0]
+cdef inline object slot_of(object holder, Py_ssize_t offset):
+    cdef PyObject *found = (<PyObject **>(<char *><PyObject *>holder + offset))[0]
     if found == NULL:
-        raise AttributeError(field.name)
+        raise AttributeError("a field is not set")
     return <object>found
 
 
@@ -441,13 +441,13 @@ cdef int write_struct(_Struct layout, value, Output *out, list parts) except -1:
     if type(value) is not layout.cls and not isinstance(value, layout.cls):
         raise TypeError(f"expected {layout.cls.__qualname__}, got {type(value).__qualname__}")
     for field in layout.lost:
-        if field.differs(slot_of(value, field)):
+        if field.differs(slot_of(value, field.offset)):
             raise UnsupportedVersionError(
                 f"{layout.message} v{layout.version} cannot carry a non-default value of "
                 f"{layout.cls.__qualname__}.{field.name}, and may not drop it"
             )
     for field in layout.fields:
-        write_field(field, slot_of(value, field), out, parts)
+        write_field(field, slot_of(value, field.offset), out, parts)
     if layout.flexible:
         write_tags(layout, value, out)
     return 0
@@ -458,9 +458,9 @@ cdef int write_tags(_Struct layout, value, Output *out) except -1:
     cdef _Field field
     cdef Output one
     cdef list parts, found = None
-    unknown = value.unknown_tagged_fields
+    unknown = slot_of(value, layout.tags_offset)
     for field in layout.tagged:
-        held = slot_of(value, field)
+        held = slot_of(value, field.offset)
         if not field.differs(held):
             continue
         parts = []
