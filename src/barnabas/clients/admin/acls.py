@@ -86,7 +86,7 @@ async def create_acls(
 
     def read(response: create_api.CreateAclsResponse) -> Results[AclBinding, None]:
         if len(response.results) != len(wanted):
-            raise UnknownServerError(f"There are {len(response.results)} answers for {len(wanted)} ACLs.")
+            raise UnknownServerError(f"There are {len(response.results)} responses for {len(wanted)} ACLs.")
         failed = {
             one: error
             for one, row in zip(wanted, response.results, strict=True)
@@ -119,7 +119,7 @@ async def delete_acls(
 
     def read(response: delete_api.DeleteAclsResponse) -> Results[AclBindingFilter, list[AclBinding]]:
         if len(response.filter_results) != len(wanted):
-            raise UnknownServerError(f"There are {len(response.filter_results)} answers for {len(wanted)} filters.")
+            raise UnknownServerError(f"There are {len(response.filter_results)} responses for {len(wanted)} filters.")
         deleted: dict[AclBindingFilter, list[AclBinding]] = {}
         failed: dict[AclBindingFilter, ApiError] = {}
         for one, result in zip(wanted, response.filter_results, strict=True):

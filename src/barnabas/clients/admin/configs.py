@@ -205,7 +205,7 @@ def _read_described(
             failed[resource] = error
     for one in asked:
         if one not in found and one not in failed:
-            failed[one] = UnknownServerError(f"The broker's answer says nothing about {one}.")
+            failed[one] = UnknownServerError(f"The broker's response does not include {one}.")
     return Results(found, failed)
 
 
@@ -265,7 +265,7 @@ async def incremental_alter_configs(
             for one in asked:
                 row = rows.get((int(one.type), one.name))
                 if row is None:
-                    failed[one] = UnknownServerError(f"The broker's answer says nothing about {one}.")
+                    failed[one] = UnknownServerError(f"The broker's response does not include {one}.")
                 elif (error := error_of(row.error_code, row.error_message)) is not None:
                     failed[one] = error
             return Results({one: None for one in asked if one not in failed}, failed)

@@ -184,7 +184,7 @@ def _for_group(
         if code in _NOT_YET:
             outcome.reasons[group_id] = Errors.for_code(code).to_exception() or UnknownServerError()
             return outcome
-        error = UnknownServerError(f"The answer says nothing about {partition}.") if code is None else error_of(code)
+        error = UnknownServerError(f"The response does not include {partition}.") if code is None else error_of(code)
         if error is not None:
             failed[partition] = error
     outcome.completed[group_id] = Results({one: None for one in asked if one not in failed}, failed)

@@ -140,11 +140,11 @@ async def alter_replica_log_dirs(
             }
 
         try:
-            answered = await operation.ask(Broker(broker), request, read)
+            included = await operation.ask(Broker(broker), request, read)
         except ApiError as error:
             return dict.fromkeys(asked, error)
         return {
-            one: answered.get(one, UnknownServerError(f"The answer of broker {broker} says nothing about {one}."))
+            one: included.get(one, UnknownServerError(f"The response of broker {broker} does not include {one}."))
             for one in asked
         }
 

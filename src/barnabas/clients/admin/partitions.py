@@ -77,7 +77,7 @@ async def elect_leaders(
                     failed[key] = error
         for key in wanted or ():
             if key not in elected and key not in failed:
-                failed[key] = UnknownServerError(f"The controller's answer says nothing about {key}.")
+                failed[key] = UnknownServerError(f"The controller's response does not include {key}.")
         return Results(elected, failed)
 
     return (await operation.ask(CONTROLLER, request, read)).checked(partial)
@@ -112,14 +112,14 @@ async def alter_partition_reassignments(
 
     def read(response: alter_api.AlterPartitionReassignmentsResponse) -> Results[TopicPartition, None]:
         raise_for_code(response.error_code, response.error_message)
-        answered = {
+        included = {
             TopicPartition(one.name, row.partition_index): error_of(row.error_code, row.error_message)
             for one in response.responses
             for row in one.partitions
         }
         failed: dict[TopicPartition, ApiError] = {}
         for key in reassignments:
-            error = answered.get(key, UnknownServerError(f"The controller's answer says nothing about {key}."))
+            error = included.get(key, UnknownServerError(f"The controller's response does not include {key}."))
             if error is not None:
                 failed[key] = error
         return Results({key: None for key in reassignments if key not in failed}, failed)

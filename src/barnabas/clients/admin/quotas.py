@@ -98,23 +98,23 @@ async def alter_client_quotas(
     entities: Sequence[ClientQuotaEntity] = list(alterations)
 
     def read(response: alter_api.AlterClientQuotasResponse) -> Results[ClientQuotaEntity, None]:
-        answered: dict[ClientQuotaEntity, ApiError | None] = {
+        included: dict[ClientQuotaEntity, ApiError | None] = {
             ClientQuotaEntity.of({part.entity_type: part.entity_name for part in entry.entity}): error_of(
                 entry.error_code, entry.error_message
             )
             for entry in response.entries
         }
-        return _by_key(entities, answered)
+        return _by_key(entities, included)
 
     return (await operation.ask(CONTROLLER, request, read)).checked(partial)
 
 
 def _by_key(
-    keys: Iterable[ClientQuotaEntity], answered: Mapping[ClientQuotaEntity, ApiError | None]
+    keys: Iterable[ClientQuotaEntity], included: Mapping[ClientQuotaEntity, ApiError | None]
 ) -> Results[ClientQuotaEntity, None]:
     failed: dict[ClientQuotaEntity, ApiError] = {}
     for key in keys:
-        error = answered.get(key, UnknownServerError(f"The controller's answer says nothing about {key}."))
+        error = included.get(key, UnknownServerError(f"The controller's response does not include {key}."))
         if error is not None:
             failed[key] = error
     return Results({key: None for key in keys if key not in failed}, failed)

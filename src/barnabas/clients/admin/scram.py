@@ -105,10 +105,10 @@ async def alter_user_scram_credentials(
     users = list(dict.fromkeys(one.user for one in changes))
 
     def read(response: alter_api.AlterUserScramCredentialsResponse) -> Results[str, None]:
-        answered = {row.user: error_of(row.error_code, row.error_message) for row in response.results}
+        included = {row.user: error_of(row.error_code, row.error_message) for row in response.results}
         failed: dict[str, ApiError] = {}
         for user in users:
-            error = answered.get(user, UnknownServerError(f"The controller's answer says nothing about {user}."))
+            error = included.get(user, UnknownServerError(f"The controller's response does not include {user}."))
             if error is not None:
                 failed[user] = error
         return Results({user: None for user in users if user not in failed}, failed)

@@ -260,10 +260,10 @@ async def _change(
                 failed[key] = error
                 if isinstance(error, ThrottlingQuotaExceededError) and retry_on_quota_violation:
                     held_back.append(key)
-            answered = {row[0] for row in rows}
+            included = {row[0] for row in rows}
             for key in asked:
-                if key not in answered:
-                    failed[key] = UnknownServerError(f"The controller's answer says nothing about {key}.")
+                if key not in included:
+                    failed[key] = UnknownServerError(f"The controller's response does not include {key}.")
             return held_back
 
         return await operation.ask(CONTROLLER, lambda: make_request(asked), take, allowed_versions)
@@ -396,7 +396,7 @@ async def _describe_at_once(
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=include_authorized_operations,
     )
-    response: MetadataResponse = await operation.ask(ANY, request, lambda answer: answer)
+    response: MetadataResponse = await operation.ask(ANY, request, lambda body: body)
     described, failed = _of_metadata(response)
     return Results(
         {name: described[name] for name in names if name in described},
@@ -444,7 +444,7 @@ async def describe_topics_by_id(
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=None, topic_id=one) for one in ids], allow_auto_topic_creation=False
     )
-    response: MetadataResponse = await operation.ask(ANY, request, lambda answer: answer, _METADATA_TOPIC_IDS)
+    response: MetadataResponse = await operation.ask(ANY, request, lambda body: body, _METADATA_TOPIC_IDS)
     by_id = {row.topic_id: row for row in response.topics}
     described: dict[Uuid, TopicDescription] = {}
     failed: dict[Uuid, ApiError] = {}

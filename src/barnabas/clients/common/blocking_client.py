@@ -154,9 +154,9 @@ class BlockingClient:
         if response.version_mismatch is not None:
             raise ClientError(f"{where} cannot be asked for {title}: {response.version_mismatch}")
         if response.timed_out:
-            raise RequestTimedOutError(f"{where} did not answer {title} within {self._request_timeout_ms} ms")
+            raise RequestTimedOutError(f"{where} did not respond to {title} within {self._request_timeout_ms} ms")
         reason = response.reason or self._client.last_error(node.id_string) or f"{where} closed the connection"
-        raise ClientError(f"{title} was not answered: {reason}")
+        raise ClientError(f"{title} got no response: {reason}")
 
     # -- connections
 

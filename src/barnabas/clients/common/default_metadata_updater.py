@@ -38,7 +38,7 @@ class DefaultMetadataUpdater(MetadataUpdater):
         self._trigger_ms = rebootstrap_trigger_ms
         self._check_cluster = check_cluster
         self._in_progress: MetadataRequestAndVersion | None = None
-        self._unanswered_since_ms: int | None = None
+        self._no_response_since_ms: int | None = None
         """Since when a metadata response is due."""
         self._rebootstrap_requested = False
         self.reason_of: Callable[[str], str | None] = lambda _node_id: None
@@ -64,8 +64,8 @@ class DefaultMetadataUpdater(MetadataUpdater):
         delay_ms = self._metadata.time_to_next_update(now)
         if delay_ms > 0:
             return delay_ms
-        if self._unanswered_since_ms is None:
-            self._unanswered_since_ms = now
+        if self._no_response_since_ms is None:
+            self._no_response_since_ms = now
         least_loaded = client.least_loaded_node(now)
         beyond_reach = not least_loaded.has_node_available_or_connection_ready
         if beyond_reach and self._can_rebootstrap and not self._metadata.snapshot.is_bootstrap:
@@ -110,25 +110,25 @@ class DefaultMetadataUpdater(MetadataUpdater):
             self._rebootstrap_requested = True
             self._metadata.failed_update(now)
         elif not response.brokers:
-            log.debug("An answer without a single broker is ignored")
+            log.debug("A response without a single broker is ignored")
             self._metadata.failed_update(now)
         else:
             for topic in response.topics:
                 if topic.error_code:
                     log.debug("Metadata of topic %s: %s", topic.name, Errors.for_code(topic.error_code).name)
-            self._unanswered_since_ms = None
+            self._no_response_since_ms = None
             self._metadata.update(asked.request_version, response, asked.is_partial_update, now)
 
     def needs_rebootstrap(self, now: int) -> bool:
         if self._metadata.snapshot.is_bootstrap:
             return False
-        since_ms = self._unanswered_since_ms
+        since_ms = self._no_response_since_ms
         return self._rebootstrap_requested or (since_ms is not None and now - since_ms > self._trigger_ms)
 
     def rebootstrap(self, now: int) -> None:
         self._rebootstrap_requested = False
         self._in_progress = None
-        self._unanswered_since_ms = now
+        self._no_response_since_ms = now
         self._metadata.rebootstrap()
 
     def close(self) -> None:

@@ -161,10 +161,10 @@ class FetchSessionHandler:
                 self._session_id = INVALID_SESSION_ID
             self._next_epoch = self._full_epoch
             return None
-        answered = self._answered(response)
+        included = self._included(response)
         # The response to a full request has all partitions of the request.
-        if answered is None or (
-            self._next_epoch == self._full_epoch and {partition for partition, _ in answered} != self._partitions.keys()
+        if included is None or (
+            self._next_epoch == self._full_epoch and {partition for partition, _ in included} != self._partitions.keys()
         ):
             log.info(
                 "The response of node %d has other partitions than the request; starting a new fetch session",
@@ -180,9 +180,9 @@ class FetchSessionHandler:
             self._next_epoch = 1
         else:
             self._next_epoch = 1 if self._next_epoch == _MAX_EPOCH else self._next_epoch + 1
-        return answered
+        return included
 
-    def _answered(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
+    def _included(self, response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]] | None:
         """Returns the rows of a response; None if the session does not have one of their partitions."""
         found: list[tuple[TopicPartition, PartitionData]] = []
         named = self._named

@@ -69,7 +69,7 @@ class TopicTail:
         found: list[TailedRecord] = []
         for node, partitions in by_node.items():
             found += self._fetch(state, node, partitions, max_wait_ms // len(by_node))
-        if self._state is not state:  # a response has discarded it
+        if self._state is not state:  # an error that may pass
             self._clock.sleep(min(_RETRY_BACKOFF_MS, max_wait_ms))
         return found
 

@@ -164,15 +164,15 @@ class ConsumerCluster(ScriptedCluster):
 
     def handle(self, node_id: int, payload: bytes) -> tuple[bytes | None, Fate]:
         self._hold_ms = 0
-        answer, fate = super().handle(node_id, payload)
+        response, fate = super().handle(node_id, payload)
         # A fetch without new data gets a late response, as from real brokers; records written meanwhile come with the
         # next one.
-        return answer, replace(fate, delay_ms=fate.delay_ms + self._hold_ms)
+        return response, replace(fate, delay_ms=fate.delay_ms + self._hold_ms)
 
-    def _answer(self, handled: Handled) -> Response | None:
+    def _respond(self, handled: Handled) -> Response | None:
         body = handled.body
         if not isinstance(body, FetchRequest | ListOffsetsRequest | OffsetForLeaderEpochRequest):
-            return super()._answer(handled)
+            return super()._respond(handled)
         overrides = self._overrides.get(handled.header.api_key)
         if overrides:
             response = overrides.popleft()(handled)

@@ -10,7 +10,7 @@ The producer, its network client and its bytes are real; only the layers below a
 which advances when the producer waits. A test injects failures:
 
     cluster.fail_next(ApiKey.PRODUCE, Errors.NOT_ENOUGH_REPLICAS)     # the next response is an error
-    cluster.fates.append(Fate(lose_answer=True))                      # written, but the response is lost
+    cluster.fates.append(Fate(lose_response=True))                      # written, but the response is lost
     cluster.move_leader("orders", 0, to=2)                            # another node leads it now
     cluster.stop(1)                                                   # a node is down, until start(1)
     cluster.crash(1)                                                  # restarted, with little producer state

@@ -17,7 +17,7 @@ class Fate:
     """The delay of the response."""
     lose_request: bool = False
     """The connection breaks before the broker has received the request."""
-    lose_answer: bool = False
+    lose_response: bool = False
     """The connection breaks after the broker has executed the request."""
 
 

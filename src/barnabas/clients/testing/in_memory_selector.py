@@ -42,16 +42,16 @@ class _Transport:
         return self.send(b"".join(buffers))
 
     def recv(self, size: int) -> bytes:  # noqa: ARG002 - never
-        raise AssertionError("answers do not come by this way")
+        raise AssertionError("responses do not come this way")
 
     def recv_into(self, buffer: Any) -> int:  # noqa: ARG002 - never
-        raise AssertionError("answers do not come by this way")
+        raise AssertionError("responses do not come this way")
 
     def handshake(self) -> int:
         return 0
 
     def expect(self, count: int) -> None:  # noqa: ARG002 - never
-        raise AssertionError("answers do not come by this way")
+        raise AssertionError("responses do not come this way")
 
     def send_file(self, fd: int, position: int, count: int) -> int:  # noqa: ARG002 - never
         raise AssertionError("a client sends no files")
@@ -144,13 +144,13 @@ class InMemorySelector:
     def _deliver(self, channel: KafkaChannel, payload: bytes) -> None:
         if any(event.channel is channel and event.payload is None and not event.is_connect for event in self._events):
             return  # the connection is breaking: nothing more is delivered
-        answer, fate = self._cluster.handle(self._hosts[channel.id], payload)
+        response, fate = self._cluster.handle(self._hosts[channel.id], payload)
         # Responses of one connection keep their order.
         due = max([self._now() + fate.delay_ms, *(event.due_ms for event in self._events if event.channel is channel)])
-        if fate.lose_request or fate.lose_answer:
+        if fate.lose_request or fate.lose_response:
             self._events.append(_Event(due, channel, None))
-        elif answer is not None:
-            self._events.append(_Event(due, channel, answer))
+        elif response is not None:
+            self._events.append(_Event(due, channel, response))
 
     def poll(self, timeout_ms: float) -> None:
         self.polls += 1

@@ -203,9 +203,9 @@ class ScriptedCluster:
         """Fails the next requests of this kind with errors, without executing them."""
         self._errors.setdefault(api_key, deque()).extend(errors)
 
-    def on_next(self, api_key: ApiKey, answer: Callable[[Handled], Response | None]) -> None:
+    def on_next(self, api_key: ApiKey, respond: Callable[[Handled], Response | None]) -> None:
         """Sets the response to the next request of this kind; with None it is handled as usual."""
-        self._overrides.setdefault(api_key, deque()).append(answer)
+        self._overrides.setdefault(api_key, deque()).append(respond)
 
     def requests(self, api_key: ApiKey) -> list[Any]:
         """Returns the bodies of all received requests of a kind."""
@@ -244,13 +244,13 @@ class ScriptedCluster:
         if fate.lose_request:
             return None, fate
         self.handled.append(handled)
-        response = self._answer(handled)
+        response = self._respond(handled)
         if response is None or (isinstance(body, ProduceRequest) and body.acks == 0):
             return None, fate
         version = header.api_version if header.api_version <= header.api_key.stable_versions.highest else 0
         return b"".join(response.frame_parts(version, header.correlation_id))[4:], fate
 
-    def _answer(self, handled: Handled) -> Response | None:
+    def _respond(self, handled: Handled) -> Response | None:
         overrides = self._overrides.get(handled.header.api_key)
         if overrides:
             response = overrides.popleft()(handled)
@@ -279,7 +279,7 @@ class ScriptedCluster:
             return self._coordinator.txn_offset_commit(body, error)
         if isinstance(body, EndTxnRequest):
             return self._coordinator.end_txn(handled, body, error)
-        raise AssertionError(f"this cluster does not answer {body!r}")
+        raise AssertionError(f"this cluster does not respond to {body!r}")
 
     def _api_versions(self) -> ApiVersionsResponse:
         rows = []

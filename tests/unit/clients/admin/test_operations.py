@@ -124,7 +124,7 @@ def test_a_lookup_that_is_refused_is_an_error(scripted: ScriptedAdmin) -> None:
 
 
 def test_a_lost_answer_is_asked_for_again(scripted: ScriptedAdmin) -> None:
-    lost = [Fate(lose_answer=True)]
+    lost = [Fate(lose_response=True)]
     scripted.cluster.fate_of = lambda handled: (
         lost.pop() if lost and handled.header.api_key is ApiKey.DELETE_GROUPS else Fate()
     )
@@ -158,7 +158,7 @@ def test_keys_that_are_done_do_not_wait_for_the_rest(scripted: ScriptedAdmin) ->
 
 def test_an_answer_that_leaves_out_a_key(scripted: ScriptedAdmin) -> None:
     scripted.answer(ApiKey.DELETE_GROUPS, DeleteGroupsResponse())
-    with pytest.raises(UnknownServerError, match="says nothing about a"):
+    with pytest.raises(UnknownServerError, match="does not include a"):
         scripted.run(lambda operation: delete_groups(operation, ["a"]))
 
 

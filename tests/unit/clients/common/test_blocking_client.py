@@ -143,7 +143,7 @@ def test_an_answer_that_does_not_come() -> None:
     with (
         peer(len(frame).to_bytes(4, "big") + frame) as address,
         BlockingClient(address, request_timeout_ms=100) as client,
-        pytest.raises(RequestTimedOutError, match="did not answer DescribeCluster within 100 ms"),
+        pytest.raises(RequestTimedOutError, match="did not respond to DescribeCluster within 100 ms"),
     ):
         client.nodes()
 

@@ -262,7 +262,7 @@ def test_rebootstrap_after_a_long_silence() -> None:
     made.add("t", 0)
     update(made, answer(topic()))
     assert not updater.needs_rebootstrap(5_000)
-    updater._unanswered_since_ms = 4_000
+    updater._no_response_since_ms = 4_000
     assert not updater.needs_rebootstrap(5_000)
     assert updater.needs_rebootstrap(5_001)
     updater.rebootstrap(5_001)

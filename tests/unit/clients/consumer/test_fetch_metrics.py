@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.clients.consumer import KafkaConsumer, TopicPartition
-from barnabas.clients.consumer.internals.consumer_metrics import FETCH_GROUP, FetchedAnswer, FetchMetrics
+from barnabas.clients.consumer.internals.consumer_metrics import FETCH_GROUP, FetchedResponse, FetchMetrics
 from barnabas.clients.consumer.internals.fetch_position import FetchPosition
 from barnabas.clients.consumer.testing import ConsumerCluster
 from barnabas.common.clock import MockClock
@@ -185,7 +185,7 @@ class Fetched:
         self.partition = partition
         self.records_read = records
         self.bytes_read = size
-        self.answer: FetchedAnswer | None = None
+        self.response: FetchedResponse | None = None
 
 
 def test_metrics_of_the_answers_of_a_poll() -> None:

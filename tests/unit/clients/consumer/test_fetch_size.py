@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.clients.consumer import KafkaConsumer
-from barnabas.clients.consumer.internals.fetch_size import ANSWER_BYTES, QUICK_MS, SLOW_MS, FetchSize
+from barnabas.clients.consumer.internals.fetch_size import QUICK_MS, RESPONSE_BYTES, SLOW_MS, FetchSize
 from barnabas.clients.consumer.testing import ConsumerCluster
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.protocol.api_keys import ApiKey
@@ -17,14 +17,14 @@ MIB = 1024 * 1024
 
 def grown(size: FetchSize, partitions: int, answers: int = 10) -> int:
     for number in range(answers):
-        size.answered(size.ask(partitions), number * QUICK_MS)
+        size.responded(size.ask(partitions), number * QUICK_MS)
     return size.ask(partitions)
 
 
 @pytest.mark.parametrize(("partitions", "expected"), [(1, 8), (2, 4), (3, 4), (6, 2), (7, 1), (1000, 1)])
 def test_grows_to_what_fits_into_an_answer(partitions: int, expected: int) -> None:
     assert grown(FetchSize(MIB, 50 * MIB), partitions) == expected * MIB
-    assert expected == 1 or expected * partitions * MIB <= ANSWER_BYTES
+    assert expected == 1 or expected * partitions * MIB <= RESPONSE_BYTES
 
 
 def test_no_answer_exceeds_the_setting_for_it() -> None:
@@ -46,17 +46,17 @@ def test_becomes_smaller_when_answers_are_slow() -> None:
     steps = [(QUICK_MS + 1, 8), (SLOW_MS - 1, 8), (SLOW_MS, 4), (SLOW_MS, 2), (SLOW_MS, 1), (SLOW_MS, 1)]
     for passed_ms, expected in steps:
         now += passed_ms
-        size.answered(size.ask(1), now)
+        size.responded(size.ask(1), now)
         assert size.ask(1) == expected * MIB
 
 
 def test_answers_that_are_not_full_say_nothing() -> None:
     size = FetchSize(MIB, 50 * MIB)
     for number in range(10):
-        size.answered(size.ask(1) // 2, number)
+        size.responded(size.ask(1) // 2, number)
     assert size.ask(1) == MIB
     assert grown(size, 1, answers=2) == 4 * MIB
-    size.answered(100, 10_000)
+    size.responded(100, 10_000)
     assert size.ask(1) == 4 * MIB
 
 

@@ -131,7 +131,7 @@ def test_no_batch_goes_out_without_an_id() -> None:
 def test_an_answer_that_is_lost_makes_no_duplicate() -> None:
     cluster, producer, _ = made()
     settle(cluster, producer, send(producer, b"0"))
-    cluster.fates.append(Fate(lose_answer=True))
+    cluster.fates.append(Fate(lose_response=True))
     futures = send(producer, b"1", b"2")
     settle(cluster, producer, futures)
     assert stored(cluster) == [b"0", b"1", b"2"]
@@ -286,7 +286,7 @@ def test_a_sixth_batch_waits_for_the_first() -> None:
     cluster, producer, manager = made()
     settle(cluster, producer, send(producer, b"w"))
     cluster.idle_limit_ms = 100
-    cluster.fates.append(Fate(delay_ms=20_000, lose_answer=True))
+    cluster.fates.append(Fate(delay_ms=20_000, lose_response=True))
     futures = send(producer, b"0")
     while cluster.fates:
         producer.sender.run_once()

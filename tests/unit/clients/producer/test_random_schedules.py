@@ -73,7 +73,7 @@ class Schedule:
             [
                 Fate(delay_ms=random.randint(1, 600)),
                 Fate(lose_request=True),
-                Fate(lose_answer=True, delay_ms=random.randint(0, 50)),
+                Fate(lose_response=True, delay_ms=random.randint(0, 50)),
             ]
         )
 

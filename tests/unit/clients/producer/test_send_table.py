@@ -464,7 +464,7 @@ def test_tables_in_memory_that_was_used_before(compression: str) -> None:
         expected += rows
         if number > 12:
             cluster.fates.extend(
-                Fate(lose_answer=random.random() < 0.3, lose_request=random.random() < 0.2) for _ in range(2)
+                Fate(lose_response=random.random() < 0.3, lose_request=random.random() < 0.2) for _ in range(2)
             )
         used.update(map(id, producer.accumulator.spare_buffers._buffers))
         send_all(cluster, producer, "t", pa.table({"value": rows}), partition=number % 2).result()
@@ -478,7 +478,7 @@ def test_tables_in_memory_that_was_used_before(compression: str) -> None:
 
 def test_memory_of_a_batch_that_was_sent_twice_is_not_used_again() -> None:
     """The connection that the answer was lost on may still hold it."""
-    for fate, kept in ((Fate(), 1), (Fate(lose_answer=True), 0)):
+    for fate, kept in ((Fate(), 1), (Fate(lose_response=True), 0)):
         cluster = ScriptedCluster({"t": 1})
         producer = cluster.producer()
         send_all(cluster, producer, "t", numbered(1)).result()
@@ -622,7 +622,7 @@ def test_a_batch_that_is_too_large_is_split_and_the_next_ones_are_smaller() -> N
 def test_sent_again_and_written_once() -> None:
     cluster = ScriptedCluster({"t": 2})
     producer = cluster.producer(batch_size=1_000, max_request_size=20_000)
-    cluster.fates.extend([Fate(lose_answer=True), Fate(), Fate(lose_request=True), Fate(lose_answer=True)])
+    cluster.fates.extend([Fate(lose_response=True), Fate(), Fate(lose_request=True), Fate(lose_response=True)])
     table = pa.table({"value": numbered(3_000, 90)["value"], "partition": [row % 2 for row in range(3_000)]})
     assert send_all(cluster, producer, "t", table).result().rows == 3_000
     assert numbers(cluster, "t", 0) == list(range(0, 3_000, 2))

@@ -284,7 +284,7 @@ def one_in(count: int, kind: ApiKey, fate: Fate) -> Callable[[Handled], Fate]:
     return fate_of
 
 
-@pytest.mark.parametrize("fate", [Fate(lose_request=True), Fate(lose_answer=True), Fate(delay_ms=10_000)])
+@pytest.mark.parametrize("fate", [Fate(lose_request=True), Fate(lose_response=True), Fate(delay_ms=10_000)])
 def test_the_connection_breaks_while_the_question_is_open(fate: Fate) -> None:
     world = Forgotten(request_timeout_ms=1_000)
     world.cluster.fate_of = one_in(2, ApiKey.DESCRIBE_PRODUCERS, fate)
@@ -300,7 +300,7 @@ def test_the_connection_breaks_before_the_proof() -> None:
     world = Forgotten()
     world.crash()
     world.cluster.run_until(world.producer, lambda: bool(world.asked))
-    world.cluster.fates.append(Fate(lose_answer=True, delay_ms=5))
+    world.cluster.fates.append(Fate(lose_response=True, delay_ms=5))
     world.settle()
     assert world.stored == [0, 1, 2, 3]
     assert world.offsets == [0, -1, -1, 3]
@@ -418,7 +418,7 @@ def test_a_later_batch_was_confirmed() -> None:
     """The answer of one leader is lost, that of the next one is not. Nobody has to be asked about what came before."""
     world = Forgotten(count=1, written=1)
     world.settle()
-    world.cluster.fates.append(Fate(delay_ms=20_000, lose_answer=True))
+    world.cluster.fates.append(Fate(delay_ms=20_000, lose_response=True))
     first = world.send(1)
     world.cluster.run_until(world.producer, lambda: not world.cluster.fates)
     world.cluster.move_leader("t", 0, to=2)
@@ -438,7 +438,7 @@ def test_what_was_refused_each_time_is_not_there() -> None:
     What it says about the second proves nothing about the first, which must not be lost."""
     world = Forgotten(count=1, written=1)
     world.settle()
-    world.cluster.fates.extend([Fate(delay_ms=20), Fate(delay_ms=30, lose_answer=True)])
+    world.cluster.fates.extend([Fate(delay_ms=20), Fate(delay_ms=30, lose_response=True)])
     world.cluster.fail_next(ApiKey.PRODUCE, Errors.NOT_ENOUGH_REPLICAS)
     state = world.cluster.topics["t"].partitions[0].producers[1001]
     state.batches[-1] = state.batches[-1]._replace(last_sequence=2)  # any will do, so also the second's

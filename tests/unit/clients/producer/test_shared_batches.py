@@ -94,7 +94,7 @@ def test_a_lost_answer() -> None:
     cluster = ScriptedCluster({"t": 1})
     producer = sharing(cluster)
     send(cluster, producer, numbered(0, 300)).result()
-    cluster.fates.append(Fate(lose_answer=True))
+    cluster.fates.append(Fate(lose_response=True))
     send(cluster, producer, numbered(300, 300)).result()
     assert numbers(cluster) == list(range(600))
 
@@ -166,7 +166,7 @@ def test_more_batches_than_slots() -> None:
         producer = sharing(cluster, batch_size=200_000, max_request_size=300_000)
         send(cluster, producer, numbered(0, 1)).result()
         cluster.fates.extend(
-            Fate(lose_answer=chance.random() < 0.2, lose_request=chance.random() < 0.2) for _ in range(12)
+            Fate(lose_response=chance.random() < 0.2, lose_request=chance.random() < 0.2) for _ in range(12)
         )
         send(cluster, producer, numbered(1, 5_000)).result(0)
         assert numbers(cluster) == list(range(5_001))

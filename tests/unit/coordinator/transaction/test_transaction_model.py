@@ -123,8 +123,8 @@ class TransactionMachine(RuleBasedStateMachine):
         else:
             assert error in {Errors.CONCURRENT_TRANSACTIONS, Errors.COORDINATOR_NOT_AVAILABLE}
 
-    @rule(producer=producers, commit=st.booleans(), lose_answer=st.booleans())
-    def end(self, producer: Producer, commit: bool, lose_answer: bool) -> None:
+    @rule(producer=producers, commit=st.booleans(), lose_response=st.booleans())
+    def end(self, producer: Producer, commit: bool, lose_response: bool) -> None:
         if producer.retired:
             return
         if producer.asked is not None:
@@ -137,7 +137,7 @@ class TransactionMachine(RuleBasedStateMachine):
             # To a client of version 2 that aborts, being fenced may look like its own abort, with the same epoch.
             assert answer.error is not Errors.NONE or (producer.version is TransactionVersion.TV_2 and not commit)
             return
-        if lose_answer:
+        if lose_response:
             producer.asked = commit
             return
         if answer.error is Errors.NONE:

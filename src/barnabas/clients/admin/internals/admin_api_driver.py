@@ -231,7 +231,7 @@ async def run_keyed(operation: Operation, keys: Iterable[K], handler: Handler[K,
             break
         reason = next((state.reasons[key] for key in state.open if key in state.reasons), None)
         try:
-            await operation.back_off(attempts, reason or KafkaTimeoutError("There was no answer."))
+            await operation.back_off(attempts, reason or KafkaTimeoutError("There was no response."))
         except ApiError as error:
             for key in state.open:
                 own = state.reasons.get(key)
@@ -294,5 +294,5 @@ async def _ask(operation: Operation, state: _Keys[K, V], handler: Handler[K, V],
     for key in keys:
         settled = key in outcome.completed or key in outcome.failed or key in outcome.unmapped
         if not settled and key not in outcome.reasons:
-            outcome.failed[key] = UnknownServerError(f"The answer of broker {broker} says nothing about {key}.")
+            outcome.failed[key] = UnknownServerError(f"The response of broker {broker} does not include {key}.")
     state.take(outcome)

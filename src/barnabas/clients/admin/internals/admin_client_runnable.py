@@ -37,7 +37,7 @@ class AdminClientClosedError(BarnabasError):
 class _Call:
     """A request that waits for a node, and then for its response."""
 
-    __slots__ = ("allowed_versions", "answer", "deadline_ms", "request", "where")
+    __slots__ = ("allowed_versions", "deadline_ms", "request", "response", "where")
 
     def __init__(
         self, where: NodeChoice, request: Request, deadline_ms: int, allowed_versions: VersionRange | None
@@ -46,7 +46,7 @@ class _Call:
         self.request = request
         self.deadline_ms = deadline_ms
         self.allowed_versions = allowed_versions
-        self.answer: Promise[ClientResponse] = Promise()
+        self.response: Promise[ClientResponse] = Promise()
 
 
 class AdminClientRunnable:
@@ -132,10 +132,10 @@ class AdminClientRunnable:
         """Sends a request as soon as a node is ready."""
         call = _Call(where, request, deadline_ms, allowed_versions)
         if self._ended:
-            call.answer.reject(AdminClientClosedError("The admin client has been closed."))
+            call.response.reject(AdminClientClosedError("The admin client has been closed."))
         else:
             self._pending.append(call)
-        return call.answer
+        return call.response
 
     def pause(self, milliseconds: int) -> Promise[None]:
         """Returns a promise that resolves after that time."""
@@ -214,7 +214,7 @@ class AdminClientRunnable:
             return
         self._pending = [call for call in self._pending if call not in ended]
         for call in ended:
-            call.answer.reject(error or KafkaTimeoutError(self._explain(call)))
+            call.response.reject(error or KafkaTimeoutError(self._explain(call)))
 
     def _unreachable(self) -> Exception | None:
         snapshot, problems = self.metadata.snapshot, self.metadata.connection_problems
@@ -243,7 +243,7 @@ class AdminClientRunnable:
                 self._send(call, node, now)
                 continue
             if node is not None and (error := self._client.authentication_error(node)) is not None:
-                call.answer.reject(error)
+                call.response.reject(error)
                 continue
             wait_ms = min(wait_ms, call.deadline_ms - now)
             if node is not None:
@@ -271,13 +271,13 @@ class AdminClientRunnable:
         return node
 
     def _send(self, call: _Call, node: Node, now: int) -> None:
-        answer = call.answer
+        promise = call.response
 
         def on_complete(response: ClientResponse) -> None:
-            self._in_flight.discard(answer)
-            answer.resolve(response)
+            self._in_flight.discard(promise)
+            promise.resolve(response)
 
-        self._in_flight.add(answer)
+        self._in_flight.add(promise)
         request = self._client.new_client_request(
             node.id_string,
             call.request,
@@ -300,8 +300,8 @@ class AdminClientRunnable:
             pause.reject(error)
         pending, self._pending = self._pending, []
         for call in pending:
-            call.answer.reject(error)
+            call.response.reject(error)
         in_flight, self._in_flight = self._in_flight, set()
-        for answer in in_flight:
-            answer.reject(error)
+        for promise in in_flight:
+            promise.reject(error)
         self._client.close()

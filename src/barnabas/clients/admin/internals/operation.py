@@ -98,5 +98,5 @@ class Operation:
         if response.authentication_error is not None:
             raise response.authentication_error
         if response.timed_out:
-            raise KafkaTimeoutError(f"{where} did not answer {title} in time")
-        raise NetworkError(f"{title} was not answered by {where}: {response.reason or 'the connection was lost'}")
+            raise KafkaTimeoutError(f"{where} did not respond to {title} in time")
+        raise NetworkError(f"{title} got no response from {where}: {response.reason or 'the connection was lost'}")

@@ -186,7 +186,7 @@ class ClientTelemetryReporter:
         elif isinstance(response, PushTelemetryResponse):
             self._handle_push(response)
         else:
-            raise TypeError(f"{response!r} is no answer to a request of telemetry")
+            raise TypeError(f"{response!r} is no response to a request of telemetry")
 
     def _handle_subscription(self, response: GetTelemetrySubscriptionsResponse) -> None:
         error = Errors.for_code(response.error_code)

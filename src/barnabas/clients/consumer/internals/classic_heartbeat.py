@@ -98,7 +98,7 @@ class ClassicHeartbeat:
     def _on_response(self, response: ClientResponse, sent: Generation) -> None:
         body = response.body
         if body is not None:
-            self._metrics.heartbeat_answered(response.latency_ms)
+            self._metrics.heartbeat_response(response.latency_ms)
         if self._sent_in is not sent:
             return  # belongs to a former membership
         self._sent_in = None
@@ -114,7 +114,7 @@ class ClassicHeartbeat:
             self._succeeded(now)
         elif error in {Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR}:
             self._failed(now)
-            self._coordinator.mark_coordinator_unknown(f"{error.name} in answer to Heartbeat", now)
+            self._coordinator.mark_coordinator_unknown(f"{error.name} in response to Heartbeat", now)
         elif error is Errors.REBALANCE_IN_PROGRESS:
             self._succeeded(now)
             if member.state is ClassicMemberState.STABLE:

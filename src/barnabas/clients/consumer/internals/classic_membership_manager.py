@@ -377,14 +377,14 @@ class ClassicMembershipManager:
                 self._events.put(ErrorEvent(error))
 
     def _send(
-        self, body: Request, on_answer: Callable[[ClientResponse, Generation], None], timeout_ms: int | None = None
+        self, body: Request, on_response: Callable[[ClientResponse, Generation], None], timeout_ms: int | None = None
     ) -> UnsentRequest:
         """Creates a request to the coordinator. Its response counts only during the same join attempt."""
         attempt, generation = self._attempt, self.generation
 
         def complete(response: ClientResponse) -> None:
             if attempt == self._attempt:
-                on_answer(response, generation)
+                on_response(response, generation)
 
         return UnsentRequest(
             body,
@@ -460,7 +460,7 @@ class ClassicMembershipManager:
         now = response.received_ms
         body = response.body
         if body is None:
-            self._no_answer(response)
+            self._no_response(response)
             return
         assert isinstance(body, JoinGroupResponse)
         error = Errors.for_code(body.error_code)
@@ -506,7 +506,7 @@ class ClassicMembershipManager:
         now = response.received_ms
         body = response.body
         if body is None:
-            self._no_answer(response)
+            self._no_response(response)
             return
         assert isinstance(body, SyncGroupResponse)
         error = Errors.for_code(body.error_code)
@@ -518,7 +518,7 @@ class ClassicMembershipManager:
         ):
             error = Errors.INCONSISTENT_GROUP_PROTOCOL
         if error is Errors.NONE and (sent != self.generation or self.state is not _S.COMPLETING_REBALANCE):
-            log.info("The generation was reset to %s before SyncGroup was answered", self.generation)
+            log.info("The generation was reset to %s before the response to SyncGroup", self.generation)
             error = Errors.ILLEGAL_GENERATION
         elif error in {Errors.UNKNOWN_MEMBER_ID, Errors.ILLEGAL_GENERATION} and sent == self.generation:
             self.reset_generation(
@@ -542,7 +542,7 @@ class ClassicMembershipManager:
             return
         self._complete(assignor, assignment, now)
 
-    def _no_answer(self, response: ClientResponse) -> None:
+    def _no_response(self, response: ClientResponse) -> None:
         self._metrics.rebalance_failed()
         self._coordinator.handle_disconnect(response)
         fatal = response.authentication_error or response.version_mismatch
@@ -560,7 +560,7 @@ class ClassicMembershipManager:
         if error is not Errors.MEMBER_ID_REQUIRED:
             self._rejoin_reason = f"rebalance failed due to {error.name}"
         if error in _MOVED:
-            self._coordinator.mark_coordinator_unknown(f"{error.name} in answer to {api.title}", now)
+            self._coordinator.mark_coordinator_unknown(f"{error.name} in response to {api.title}", now)
         if error in _AT_ONCE:
             self._join_state.succeeded(now)
         elif error.retriable:
@@ -742,7 +742,7 @@ class ClassicMembershipManager:
 
         def on_complete(response: ClientResponse) -> None:
             if response.body is None:
-                log.info("LeaveGroup was not answered: %s", response.reason)
+                log.info("LeaveGroup got no response: %s", response.reason)
             if leaving is not None and self._leaving is leaving:
                 self._left()
 

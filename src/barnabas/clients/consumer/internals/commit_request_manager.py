@@ -276,10 +276,10 @@ class CommitRequestManager:
     def _on_commit(self, attempt: _CommitAttempt, builder: OffsetCommitBuilder, response: ClientResponse) -> None:
         now = response.received_ms
         if response.body is None:
-            error: Exception | None = self._no_answer(response)
+            error: Exception | None = self._no_response(response)
         else:
             assert isinstance(response.body, OffsetCommitResponse)
-            self._metrics.commit_answered(response.latency_ms)
+            self._metrics.commit_response(response.latency_ms)
             error = self._commit_error(builder, response.body, now)
         if error is None:
             attempt.state.succeeded(now)
@@ -326,7 +326,7 @@ class CommitRequestManager:
             if error is Errors.GROUP_AUTHORIZATION_FAILED:
                 return GroupAuthorizationError(f"Not authorized to access group: {self._config.group_id}")
             if error in _MOVED:
-                self._coordinator.mark_coordinator_unknown(f"{error.name} in answer to OffsetCommit", now)
+                self._coordinator.mark_coordinator_unknown(f"{error.name} in response to OffsetCommit", now)
                 return error.to_exception()
             if error is Errors.UNKNOWN_TOPIC_ID:
                 self._metadata.request_update()
@@ -341,7 +341,7 @@ class CommitRequestManager:
             return TopicAuthorizationError(f"Not authorized to access topics: [{', '.join(sorted(unauthorized))}]")
         return None
 
-    def _no_answer(self, response: ClientResponse) -> Exception:
+    def _no_response(self, response: ClientResponse) -> Exception:
         self._coordinator.handle_disconnect(response)
         error = response.authentication_error or response.version_mismatch
         if error is not None:
@@ -380,7 +380,7 @@ class CommitRequestManager:
         now = response.received_ms
         offsets: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(attempt.partitions)
         if response.body is None:
-            error: Exception | None = self._no_answer(response)
+            error: Exception | None = self._no_response(response)
         else:
             assert isinstance(response.body, OffsetFetchResponse)
             error = self._fetch_error(builder, response.body, offsets, now)
@@ -409,7 +409,7 @@ class CommitRequestManager:
     ) -> Exception | None:
         error = builder.group_error(response)
         if error in {Errors.COORDINATOR_NOT_AVAILABLE, Errors.NOT_COORDINATOR}:
-            self._coordinator.mark_coordinator_unknown(f"{error.name} in answer to OffsetFetch", now)
+            self._coordinator.mark_coordinator_unknown(f"{error.name} in response to OffsetFetch", now)
         if error is Errors.GROUP_AUTHORIZATION_FAILED:
             return GroupAuthorizationError(f"Not authorized to access group: {self._config.group_id}")
         if error is not Errors.NONE:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from barnabas._kernels import record_batch, sockets
 from barnabas.clients.consumer.consumer_config import IsolationLevel
 from barnabas.clients.consumer.consumer_record import ConsumerRecord, ConsumerRecordReader
-from barnabas.clients.consumer.internals.consumer_metrics import FetchedAnswer
+from barnabas.clients.consumer.internals.consumer_metrics import FetchedResponse
 from barnabas.common.errors import BarnabasError, CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.reactor.channel_state import with_room_to_grow
@@ -88,7 +88,6 @@ class CompletedFetch:
         "_reading",
         "_table",
         "ahead",
-        "answer",
         "bytes_read",
         "data",
         "fetch_offset",
@@ -100,6 +99,7 @@ class CompletedFetch:
         "partition",
         "records",
         "records_read",
+        "response",
         "unread",
     )
 
@@ -127,7 +127,7 @@ class CompletedFetch:
         self.is_consumed = False
         self.bytes_read = 0
         self.records_read = 0
-        self.answer: FetchedAnswer | None = None
+        self.response: FetchedResponse | None = None
         """The response that it is a part of, if it has records: for metrics."""
         self._reading = reading
         self._batches: Iterator[RecordBatch] | None = None

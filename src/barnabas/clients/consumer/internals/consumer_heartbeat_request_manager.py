@@ -247,23 +247,23 @@ class ConsumerHeartbeatRequestManager:
         self._heartbeat.reset()
         body = response.body
         if body is not None:
-            self._metrics.heartbeat_answered(response.latency_ms)
+            self._metrics.heartbeat_response(response.latency_ms)
         if isinstance(body, ConsumerGroupHeartbeatResponse) and body.error_code:
-            log.info("Leaving the group was answered with %s", Errors.for_code(body.error_code).name)
+            log.info("The response to leaving the group was %s", Errors.for_code(body.error_code).name)
         elif body is None:
-            log.info("Leaving the group was not answered: %s", response.reason)
+            log.info("Leaving the group got no response: %s", response.reason)
         self._leave_deadline_ms = None
-        self.member.on_leave_answered()
+        self.member.on_leave_response()
 
     def _on_response(self, number: int, response: ClientResponse) -> None:
         body = response.body
         if body is not None:
-            self._metrics.heartbeat_answered(response.latency_ms)
+            self._metrics.heartbeat_response(response.latency_ms)
         if number != self._request:
             return
         now = response.received_ms
         if body is None:
-            self._no_answer(response)
+            self._no_response(response)
             return
         assert isinstance(body, ConsumerGroupHeartbeatResponse)
         error = Errors.for_code(body.error_code)
@@ -283,7 +283,7 @@ class ConsumerHeartbeatRequestManager:
         self._rebalance_failed()
         self._on_error(error, body.error_message, now)
 
-    def _no_answer(self, response: ClientResponse) -> None:
+    def _no_response(self, response: ClientResponse) -> None:
         now = response.received_ms
         self._heartbeat.reset()
         self._state.failed(now)
@@ -306,7 +306,7 @@ class ConsumerHeartbeatRequestManager:
         log.info("ConsumerGroupHeartbeat of %r failed with %s: %s", self.member, error.name, message)
         if error in _MOVED:
             # The next heartbeat is sent as soon as the new coordinator is known.
-            self._coordinator.mark_coordinator_unknown(f"{error.name} in answer to ConsumerGroupHeartbeat", now)
+            self._coordinator.mark_coordinator_unknown(f"{error.name} in response to ConsumerGroupHeartbeat", now)
             self._state.reset()
         elif error is Errors.COORDINATOR_LOAD_IN_PROGRESS:
             pass  # retried after a backoff

@@ -159,7 +159,7 @@ class ConsumerMembershipManager:
         elif self.state in {_S.RECONCILING, _S.JOINING}:
             self._transition_to(_S.STABLE)
 
-    def on_leave_answered(self) -> None:
+    def on_leave_response(self) -> None:
         """Completes leaving after any response or none: it is tried only once."""
         if self.state is _S.UNSUBSCRIBED:
             self._complete_leave()

@@ -74,7 +74,7 @@ class KafkaConsumerMetrics:
             self._idle.record_soon(elapsed_ms / max(elapsed_ms, self._between_polls_ms))
 
 
-class FetchedAnswer:
+class FetchedResponse:
     """What has been read of a fetch response, over all of its partitions with records.
 
     They are read one by one, perhaps in many polls. The size is recorded when the last of them has been read or
@@ -96,7 +96,7 @@ class FinishedFetch(Protocol):
     partition: TopicPartition
     records_read: int
     bytes_read: int
-    answer: FetchedAnswer | None
+    response: FetchedResponse | None
 
 
 class FetchMetrics:
@@ -110,9 +110,9 @@ class FetchMetrics:
         self.throttle_time = metrics.sensor("fetch-throttle-time")
         self._avg_max(self.throttle_time, "fetch-throttle-time", "milliseconds that a broker throttled this consumer")
         self._sizes = metrics.sensor("bytes-fetched")
-        self._avg_max(self._sizes, "fetch-size", "bytes of an answer")
+        self._avg_max(self._sizes, "fetch-size", "bytes of a response")
         self._counts = metrics.sensor("records-fetched")
-        self._counts.add(self._name("records-per-request-avg", "Records of an answer, on average."), Avg())
+        self._counts.add(self._name("records-per-request-avg", "Records of a response, on average."), Avg())
         self._bytes = metrics.sensor("bytes-consumed")
         self._meter(self._bytes, "bytes-consumed", "bytes consumed")
         self._records = metrics.sensor("records-consumed")
@@ -141,7 +141,7 @@ class FetchMetrics:
         total = self._name(f"{name}-total", f"Total of {what}.", tags)
         sensor.add_compound(Meter(rate, total, stat=WindowedCount() if count else None))
 
-    def record_answer(self, node: str, latency_ms: int) -> None:
+    def record_response(self, node: str, latency_ms: int) -> None:
         """Records a fetch response."""
         time_ms = self._metrics.clock.milliseconds()
         self.fetch_latency.record_soon(latency_ms, time_ms)
@@ -151,7 +151,7 @@ class FetchMetrics:
     def _node(self, node: str) -> Sensor:
         made = self._metrics.sensor(f"node-{node}.latency")
         tags, name = {"node-id": f"node-{node}"}, self._metrics.metric_name
-        made.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until a node answers."), Avg())
+        made.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until a node responds."), Avg())
         made.add(name("request-latency-max", NODE_GROUP, tags, "The same, at most."), Max())
         self._of_node[node] = made
         return made
@@ -167,22 +167,22 @@ class FetchMetrics:
         time_ms = self._metrics.clock.milliseconds()
         notes: list[tuple[Sensor, float]] = []
         topics: dict[str, list[int]] = {}
-        ended: list[FetchedAnswer] = []
+        ended: list[FetchedResponse] = []
         largest_lag: int | None = None
         smallest_lead: int | None = None
         for fetch, known in zip(finished, lags_and_leads, strict=True):
-            records, size, partition, answer = fetch.records_read, fetch.bytes_read, fetch.partition, fetch.answer
-            if answer is not None:
-                of_answer = answer.topics
-                if partition.topic in of_answer:
-                    row = of_answer[partition.topic]
+            records, size, partition, response = fetch.records_read, fetch.bytes_read, fetch.partition, fetch.response
+            if response is not None:
+                of_topics = response.topics
+                if partition.topic in of_topics:
+                    row = of_topics[partition.topic]
                     row[0] += size
                     row[1] += records
                 else:
-                    of_answer[partition.topic] = [size, records]
-                answer.left -= 1
-                if not answer.left:
-                    ended += (answer,)
+                    of_topics[partition.topic] = [size, records]
+                response.left -= 1
+                if not response.left:
+                    ended += (response,)
             if known is None:
                 continue
             if records or size:
@@ -212,9 +212,9 @@ class FetchMetrics:
                 all_bytes += size
                 all_records += records
             notes += ((self._bytes, all_bytes), (self._records, all_records))
-        for answer in ended:
+        for response in ended:
             all_bytes = all_records = 0
-            for name, (size, records) in answer.topics.items():
+            for name, (size, records) in response.topics.items():
                 _, _, sizes, counts = self._of_topic.get(name) or self._topic(name)
                 notes += ((sizes, size), (counts, records))
                 all_bytes += size
@@ -240,9 +240,9 @@ class FetchMetrics:
         )
         self._meter(made[0], "bytes-consumed", "bytes consumed of the topic", tags)
         self._meter(made[1], "records-consumed", "records consumed of the topic", tags)
-        self._avg_max(made[2], "fetch-size", "bytes of the topic in an answer", tags)
+        self._avg_max(made[2], "fetch-size", "bytes of the topic in a response", tags)
         made[3].add(
-            self._name("records-per-request-avg", "Records of the topic in an answer, on average.", tags), Avg()
+            self._name("records-per-request-avg", "Records of the topic in a response, on average.", tags), Avg()
         )
         self._of_topic[topic] = made
         return made

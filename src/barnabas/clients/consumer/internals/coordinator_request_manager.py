@@ -81,7 +81,7 @@ class CoordinatorRequestManager:
             fatal = response.authentication_error or response.version_mismatch
             if fatal is not None:
                 self._fatal_error = fatal
-            log.debug("FindCoordinator ended without an answer: %s", response.reason)
+            log.debug("FindCoordinator ended without a response: %s", response.reason)
             return
         assert isinstance(body, FindCoordinatorResponse)
         if body.coordinators:

@@ -13,7 +13,7 @@ from barnabas.clients.common.partition_errors import Recovery, recovery_of
 from barnabas.clients.consumer.consumer_config import ConsumerConfig
 from barnabas.clients.consumer.internals.completed_fetch import CompletedFetch, FetchReading
 from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetadata
-from barnabas.clients.consumer.internals.consumer_metrics import FetchedAnswer, FetchMetrics
+from barnabas.clients.consumer.internals.consumer_metrics import FetchedResponse, FetchMetrics
 from barnabas.clients.consumer.internals.fetch_buffer import FetchBuffer
 from barnabas.clients.consumer.internals.fetch_files import FetchFiles
 from barnabas.clients.consumer.internals.fetch_position import FetchPosition
@@ -221,16 +221,16 @@ class FetchRequestManager(PatientRequestManager):
         if not isinstance(body, FetchResponse):
             self._on_failure(node, fetch, response)
             return
-        answered = fetch.read(body)
-        if answered is None:
+        included = fetch.read(body)
+        if included is None:
             if recovery_of(body.error_code) is Recovery.REFRESH_METADATA:
                 self._metadata.request_update()
             return
         completed: list[CompletedFetch] = []
         leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
-        answer: FetchedAnswer | None = None
+        counted: FetchedResponse | None = None
         largest = 0
-        for partition, data in answered:
+        for partition, data in included:
             row = fetch.partitions[partition]
             length = 0 if data.records is None else len(data.records)
             largest = max(largest, length)
@@ -249,17 +249,17 @@ class FetchRequestManager(PatientRequestManager):
                 part = CompletedFetch(partition, data, row.fetch_offset, self._reading, unread)
                 completed.append(part)
                 if length:
-                    if answer is None:
-                        answer = FetchedAnswer()
-                    answer.left += 1
-                    part.answer = answer
+                    if counted is None:
+                        counted = FetchedResponse()
+                    counted.left += 1
+                    part.response = counted
             else:
                 self._subscriptions.lag.try_updating_watermarks(
                     partition, data.high_watermark, data.log_start_offset, data.last_stable_offset
                 )
-        self._metrics.record_answer(response.destination, response.latency_ms)
+        self._metrics.record_response(response.destination, response.latency_ms)
         if node.id in self._sizes:
-            self._sizes[node.id].answered(largest, response.received_ms)
+            self._sizes[node.id].responded(largest, response.received_ms)
         if leaders:
             moved = self._learn_leaders(leaders, body)
             # Already handled: the next request goes to the new leader.
@@ -291,7 +291,7 @@ class FetchRequestManager(PatientRequestManager):
         if response.version_mismatch is not None:
             log.error("Node %s cannot be fetched from: %s", node, response.version_mismatch)
         else:
-            log.info("The fetch from %s was not answered: %s", node, response.reason or "disconnected")
+            log.info("The fetch from %s got no response: %s", node, response.reason or "disconnected")
             self._metadata.request_update()
 
     # -- close

@@ -48,9 +48,11 @@ class GroupMetrics:
         self._rebalance_ended_ms: int | None = None
 
         self._heartbeats = metrics.sensor("heartbeat-latency")
-        self._heartbeats.add(self._name("heartbeat-response-time-max", "Milliseconds until an answer, at most."), Max())
+        self._heartbeats.add(
+            self._name("heartbeat-response-time-max", "Milliseconds until a response, at most."), Max()
+        )
         self._meter(self._heartbeats, "heartbeat", "heartbeats")
-        self._commits = self._latency("commit-latency", "milliseconds until the answer to a commit")
+        self._commits = self._latency("commit-latency", "milliseconds until the response to a commit")
         self._meter(self._commits, "commit", "commits")
 
         self._rebalances = self._latency("rebalance-latency", "milliseconds that a rebalance took")
@@ -110,9 +112,9 @@ class GroupMetrics:
     def use_classic_protocol(self) -> None:
         """Adds the join and sync metrics of the classic protocol, perhaps after falling back to it."""
         if self._joins is None:
-            self._joins = self._latency("join-time", "milliseconds until the answer to JoinGroup", "join-latency")
+            self._joins = self._latency("join-time", "milliseconds until the response to JoinGroup", "join-latency")
             self._meter(self._joins, "join", "joins of the group")
-            self._syncs = self._latency("sync-time", "milliseconds until the answer to SyncGroup", "sync-latency")
+            self._syncs = self._latency("sync-time", "milliseconds until the response to SyncGroup", "sync-latency")
             self._meter(self._syncs, "sync", "syncs of the group")
 
     # -- events
@@ -120,11 +122,11 @@ class GroupMetrics:
     def heartbeat_sent(self, now: int) -> None:
         self._heartbeat_sent_ms = now
 
-    def heartbeat_answered(self, latency_ms: int) -> None:
+    def heartbeat_response(self, latency_ms: int) -> None:
         """Records any heartbeat response."""
         self._heartbeats.record_unchecked(latency_ms)
 
-    def commit_answered(self, latency_ms: int) -> None:
+    def commit_response(self, latency_ms: int) -> None:
         """Records any commit response."""
         self._commits.record_unchecked(latency_ms)
 

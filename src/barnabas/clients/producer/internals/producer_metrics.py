@@ -79,7 +79,7 @@ class SenderMetrics:
         self._batches: deque[BatchNote] = deque()
         self._requests: deque[int] = deque()
         """The number of records of each request."""
-        self._answers: deque[tuple[Sensor, int]] = deque()
+        self._responses: deque[tuple[Sensor, int]] = deque()
         """For each response: the sensor of its node, and its latency in milliseconds."""
         self._noted_ms = 0
         """The time at which the notes will be recorded."""
@@ -91,7 +91,7 @@ class SenderMetrics:
             self._name("compression-rate-avg", "Compressed by uncompressed size of batches, on average."), Avg()
         )
         self.queue_time = self._avg_max("record-queue-time", "queue-time", "milliseconds that batches waited here")
-        self.request_time = self._avg_max("request-latency", "request-time", "milliseconds until an answer")
+        self.request_time = self._avg_max("request-latency", "request-time", "milliseconds until a response")
         self.records_per_request = metrics.sensor("records-per-request")
         self._meter(self.records_per_request, "record-send", "records sent")
         self.records_per_request.add(self._name("records-per-request-avg", "Records of a request, on average."), Avg())
@@ -140,7 +140,7 @@ class SenderMetrics:
         """Adds gauges of values that are kept elsewhere."""
         metrics = self._metrics
         metrics.add_metric(
-            metrics.metric_name("requests-in-flight", GROUP, description="Requests without an answer."),
+            metrics.metric_name("requests-in-flight", GROUP, description="Requests without a response."),
             requests_in_flight,
         )
         metrics.add_metric(
@@ -204,7 +204,7 @@ class SenderMetrics:
     def record_latency(self, node: str, latency_ms: int, now: int) -> None:
         if self._begun_ms is None or now - self._begun_ms >= TOGETHER_MS:
             self._begin_notes(now)
-        self._answers.append((self._latencies.get(node) or self._register_node(node), latency_ms))
+        self._responses.append((self._latencies.get(node) or self._register_node(node), latency_ms))
 
     def _begin_notes(self, now: int) -> None:
         self.catch_up()
@@ -215,7 +215,7 @@ class SenderMetrics:
         """Records the notes. Thread-safe, without a lock."""
         batches = _taken(self._batches)
         requests = _taken(self._requests)
-        answers = _taken(self._answers)
+        responses = _taken(self._responses)
         noted_ms = self._noted_ms
         if batches:
             topics, counts, sizes, queue_times, record_sizes, ratios = zip(*batches, strict=True)
@@ -229,10 +229,10 @@ class SenderMetrics:
                 self._record_topics(batches, noted_ms)
         if requests:
             self.records_per_request.record_all(requests, noted_ms)
-        if answers:
-            self.request_time.record_all([latency_ms for _, latency_ms in answers], noted_ms)
+        if responses:
+            self.request_time.record_all([latency_ms for _, latency_ms in responses], noted_ms)
             by_node: dict[Sensor, list[int]] = {}
-            for sensor, latency_ms in answers:
+            for sensor, latency_ms in responses:
                 of_node = by_node.get(sensor)
                 if of_node is None:
                     by_node[sensor] = [latency_ms]
@@ -274,7 +274,7 @@ class SenderMetrics:
         sensor = self._latencies[node] = self._metrics.sensor(f"node-{node}.latency")
         tags = {"node-id": f"node-{node}"}
         name = self._metrics.metric_name
-        sensor.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until an answer of a node."), Avg())
+        sensor.add(name("request-latency-avg", NODE_GROUP, tags, "Milliseconds until a response of a node."), Avg())
         sensor.add(name("request-latency-max", NODE_GROUP, tags, "The same, at most."), Max())
         sensor.source = self.catch_up
         return sensor

@@ -253,9 +253,9 @@ class Sender:
 
         Returns None if it has polled and data must wait for the response; else how long no request is due."""
         # A response or a wake-up ends the poll, so the timeout may be long.
-        answer_ms = self._config.request_timeout_ms
+        response_timeout_ms = self._config.request_timeout_ms
         if manager.requests.in_flight_correlation_id is not None:
-            self._client.poll(answer_ms, self._now())
+            self._client.poll(response_timeout_ms, self._now())
             return None
         machine = manager.machine
         aborts = machine.has_abortable_error or machine.state is State.ABORTING_TRANSACTION
@@ -291,7 +291,7 @@ class Sender:
         log.debug("Sending %s to node %s", handler.operation, node)
         manager.requests.in_flight_correlation_id = request.correlation_id
         self._client.send(request, now)
-        self._client.poll(answer_ms, self._now())
+        self._client.poll(response_timeout_ms, self._now())
         return None
 
     def _await_node(self, manager: TransactionManager, handler: TxnRequestHandler, node: Node, now: int) -> None:
@@ -450,18 +450,18 @@ class Sender:
         now = response.received_ms
         body = response.body
         if body is None:
-            self._complete_all(batches.values(), self._without_answer(response), now)
+            self._complete_all(batches.values(), self._without_response(response), now)
             return
         assert isinstance(body, ProduceResponse)
         leaders: dict[TopicPartition, LeaderIdAndEpoch] = {}
         if not self._complete_single(body, batches, names):
             written: list[ProducerBatch] = []
             try:
-                answered = self._complete_answered(response, body, batches, names, written, leaders, now)
+                included = self._complete_included(response, body, batches, names, written, leaders, now)
             finally:
                 self._accumulator.deallocate_all(written)
-            if answered < len(batches):
-                self._complete_unanswered(response.destination, batches, now)
+            if included < len(batches):
+                self._complete_missing(response.destination, batches, now)
             if leaders:
                 nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in body.node_endpoints]
                 for partition in self._metadata.update_partition_leadership(leaders, nodes):
@@ -495,7 +495,7 @@ class Sender:
             self._accumulator.deallocate_all((batch,))
         return True
 
-    def _complete_answered(
+    def _complete_included(
         self,
         response: ClientResponse,
         body: ProduceResponse,
@@ -508,20 +508,20 @@ class Sender:
         """Handles a response; returns how many of the batches it covers.
 
         The batches in ``written`` are completed; the caller frees their memory in one step."""
-        answered = 0
+        included = 0
         usual = not self._config.guarantee_message_order
         for topic in body.responses:
             name = topic.name or names.get(topic.topic_id)
             if name is None:
-                log.warning("An answer from node %s is about a topic that was not sent", response.destination)
+                log.warning("A response from node %s is about a topic that was not sent", response.destination)
                 continue
             for row in topic.partition_responses:
                 partition = TopicPartition(name, row.index)
                 batch = batches.get(partition)
                 if batch is None:
-                    log.warning("An answer from node %s is about %s, not sent to", response.destination, partition)
+                    log.warning("A response from node %s is about %s, not sent to", response.destination, partition)
                     continue
-                answered += batch.in_flight
+                included += batch.in_flight
                 if row.error_code == 0 and usual and batch.in_flight and not batch.is_done:
                     if written and batch.has_callbacks:
                         # Handling an error may need the memory of the batches before this one.
@@ -536,17 +536,17 @@ class Sender:
                 if result.leader is not None:
                     leaders[partition] = result.leader
                 self._completion.complete_batch(batch, result, now)
-        return answered
+        return included
 
-    def _complete_unanswered(self, node: str, batches: Mapping[TopicPartition, ProducerBatch], now: int) -> None:
+    def _complete_missing(self, node: str, batches: Mapping[TopicPartition, ProducerBatch], now: int) -> None:
         for partition, batch in batches.items():
             if batch.in_flight:
-                message = f"the answer of node {node} says nothing about {partition}"
+                message = f"the response of node {node} does not include {partition}"
                 self._completion.complete_batch(
                     batch, PartitionResult(Errors.UNKNOWN_SERVER_ERROR, message=message), now
                 )
 
-    def _without_answer(self, response: ClientResponse) -> PartitionResult:
+    def _without_response(self, response: ClientResponse) -> PartitionResult:
         if response.timed_out:
             message = f"Disconnected from node {response.destination} due to timeout"
             return PartitionResult(Errors.REQUEST_TIMED_OUT, message=message)

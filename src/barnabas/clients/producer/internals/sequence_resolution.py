@@ -75,7 +75,7 @@ class Stage(Enum):
     """The stage of a question."""
 
     ASK = "the leader is to be asked"
-    ASKED = "its answer is on the way"
+    ASKED = "its response is on the way"
     PROVE = "the witness is to be sent"
     PROVING = "the witness is on the way"
     RESEND = "the batch itself is to be sent once more"
@@ -198,7 +198,7 @@ class SequenceResolver:
                 DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[index])]),
                 now,
                 request_timeout_ms=self._config.request_timeout_ms,
-                callback=lambda response: self._answered(partition, question, response),
+                callback=lambda response: self._handle_response(partition, question, response),
             ),
             now,
         )
@@ -215,7 +215,7 @@ class SequenceResolver:
 
     # -- responses
 
-    def _answered(self, partition: TopicPartition, question: SequenceQuestion, response: ClientResponse) -> None:
+    def _handle_response(self, partition: TopicPartition, question: SequenceQuestion, response: ClientResponse) -> None:
         if self._manager.partitions.sequence_questions.get(partition) is not question or question.is_over:
             return  # no longer relevant
         now = response.received_ms

@@ -414,7 +414,7 @@ class TransactionManager:
             if self.machine.has_fatal_error:
                 return
             if isinstance(error, OutOfOrderSequenceError) and not self.is_transactional:
-                log.error("The broker has answered %r for a batch of %s", error, batch.topic_partition)
+                log.error("The broker has responded with %r for a batch of %s", error, batch.topic_partition)
                 self.request_idempotent_epoch_bump_for_partition(batch.topic_partition)
             elif isinstance(error, UnknownProducerIdError):
                 self.partitions.remove(batch.topic_partition)

@@ -189,7 +189,7 @@ class TxnRequestHandler(ABC):
         return True
 
     def _unexpected(self, error: Errors) -> None:
-        self.fatal_error(TransactionError(f"Unexpected error in the answer to {self.operation}: {error.message}"))
+        self.fatal_error(TransactionError(f"Unexpected error in the response to {self.operation}: {error.message}"))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.operation}, {self.result!r})"
@@ -304,12 +304,12 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
         self._retry_backoff_ms = self.manager.retry_backoff_ms
         unauthorized: set[str] = set()
         failed: dict[TopicPartition, Errors] = {}
-        answered: set[TopicPartition] = set()
+        included: set[TopicPartition] = set()
         for topic in response.results_by_topic_v3_and_below:
             for row in topic.results_by_partition:
                 partition = TopicPartition(topic.name, row.partition_index)
                 error = Errors.for_code(row.partition_error_code)
-                answered.add(partition)
+                included.add(partition)
                 if error is Errors.NONE:
                     continue
                 if error is Errors.CONCURRENT_TRANSACTIONS:
@@ -326,7 +326,7 @@ class AddPartitionsToTxnHandler(TxnRequestHandler):
                 else:
                     log.error("Could not add partition %s to the transaction: %s", partition, error.name)
                     failed[partition] = error
-        self.manager.transaction.partitions_added(answered, successful=not unauthorized and not failed)
+        self.manager.transaction.partitions_added(included, successful=not unauthorized and not failed)
         if unauthorized:
             self.abortable_error(
                 TopicAuthorizationError(f"Not authorized to access topics: [{', '.join(sorted(unauthorized))}]")

@@ -400,7 +400,7 @@ def test_no_state_follows_that_must_not() -> None:
     client = Client()
     with pytest.raises(RuntimeError, match="subscription needed cannot become push needed"):
         client.reporter._become(State.PUSH_NEEDED)
-    with pytest.raises(TypeError, match="no answer to a request of telemetry"):
+    with pytest.raises(TypeError, match="no response to a request of telemetry"):
         client.reporter.handle_response(ProduceResponse())
     assert "subscription needed" in repr(client.reporter)
 
@@ -498,7 +498,7 @@ def test_a_lost_answer_is_asked_for_again() -> None:
     def fate(handled: Any) -> Fate:
         if handled.header.api_key is ApiKey.GET_TELEMETRY_SUBSCRIPTIONS and not lost:
             lost.append(handled)
-            return Fate(lose_answer=True)
+            return Fate(lose_response=True)
         return Fate()
 
     cluster.fate_of = fate
