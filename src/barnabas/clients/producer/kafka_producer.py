@@ -297,12 +297,13 @@ class KafkaProducer:
         entry = self._open_topics.get(topic)
         if entry is not None and entry.snapshot is self.metadata.snapshot and not self._idempotence.failed:
             # Fast path for most records: the topic is known, and the partition's open batch has room.
-            future: FutureRecordMetadata | None = None
+            future: FutureRecordMetadata | None
             if partition is None and (key is None or self._ignore_keys):
                 future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
                 if future is None and entry.switch_partition():
                     future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
             else:
+                future = None
                 chosen = partition
                 if partition is None and type(key) is bytes:
                     chosen = partition_for_key(key, entry.partition_count)

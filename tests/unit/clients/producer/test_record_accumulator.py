@@ -521,6 +521,31 @@ def test_a_switch_between_the_look_and_the_lock() -> None:
 
 
 @pytest.mark.mechanism("P04")
+def test_the_next_partition_follows_a_share_without_an_append() -> None:
+    """A batch that grows while it waits takes its share of records directly; the next record goes elsewhere."""
+    harness = Harness(batch_max_size=2_000)
+    entry = harness.accumulator.queues.topic("t")
+    entry.snapshot = harness.world
+    assert not entry.switch_partition(), "nothing is chosen yet"
+    partitioner = entry.partitioner
+    while not partitioner.may_switch:
+        harness.append(UNKNOWN_PARTITION)
+    sticky, batch = partitioner.sticky, partitioner.open_batch
+    assert sticky is not None
+    assert not entry.switch_partition(), "it has not had its share"
+    before = batch.record_count
+    batch.max_size = 2_000
+    while batch.accept(1, None, b"v" * 20, (), None, True) is not None:
+        assert batch.estimated_size < 1_000
+    assert batch.record_count > before
+    assert entry.switch_partition()
+    assert partitioner.sticky is not sticky
+    assert sticky.produced_bytes >= 200
+    assert batch.accept(1, None, b"v" * 20, (), None, True) is None, "another partition is sticky now"
+    assert batch.accept(1, None, b"v" * 20, (), None, False) is not None, "but the batch has room"
+
+
+@pytest.mark.mechanism("P04")
 def test_a_switch_that_was_put_off_happens_when_the_batch_is_gone() -> None:
     harness = Harness()
     harness.world = world(ONE, ONE, ONE)
