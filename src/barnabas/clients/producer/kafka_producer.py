@@ -303,13 +303,18 @@ class KafkaProducer:
                 if future is None and entry.switch_partition():
                     future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
             else:
-                future = None
-                chosen = partition
-                if partition is None and type(key) is bytes:
-                    chosen = partition_for_key(key, entry.partition_count)
-                queue = entry.queues.get(chosen)  # type: ignore[arg-type]
-                if queue is not None and chosen < entry.partition_count:  # type: ignore[operator]
-                    future = queue.open_batch.accept(timestamp_ms, key, value, headers, callback, False)
+                chosen = UNKNOWN_PARTITION  # has no queue: the next step checks the arguments
+                if partition is None:
+                    if type(key) is bytes:
+                        chosen = partition_for_key(key, entry.partition_count)
+                elif partition < entry.partition_count:
+                    chosen = partition
+                queue = entry.queues.get(chosen)
+                future = (
+                    None
+                    if queue is None
+                    else queue.open_batch.accept(timestamp_ms, key, value, headers, callback, False)
+                )
             if future is not None:
                 return future
         if max_block_ms is None:
