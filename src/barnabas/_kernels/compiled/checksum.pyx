@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
 # cython: freethreading_compatible=True
-"""CRC-32C by the best kernel that this processor can run; ``crc32c_kernels.h`` tells how they work.
+"""CRC-32C with the fastest implementation for this processor; ``crc32c_kernels.h`` explains them.
 
-Where it can run none (it is not an x86-64, or one from before 2010), the package ``crc32c`` does the work, for compiled
-callers too: they need not know.
+If there is none (the processor is not an x86-64, or older than 2010), the package ``crc32c`` is used, for compiled
+callers, too.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -22,8 +22,8 @@ cdef extern from "crc32c_kernels.h" nogil:
     uint32_t crc32c_combined(uint32_t first, uint32_t second, uint64_t size) noexcept
 
 cdef enum:
-    # From this size on, other threads get a turn. To give the GIL away and ask for it again costs nothing as long as
-    # nobody wants it; but a thread that computes keeps it for 5 ms, and this much takes a hundredth of that.
+    # From this size on, the GIL is released. Releasing it costs nothing as long as no other thread wants it, but a
+    # thread that computes keeps it for 5 ms, and this size takes a hundredth of that.
     LONG = 1 << 21
 
 cdef crc32c_choice choices[CRC32C_CHOICES]
@@ -32,11 +32,11 @@ cdef crc32c_kernel chosen = choices[0].kernel if choice_count else NULL
 cdef object package = None
 
 KERNELS = tuple([choices[index].name.decode() for index in range(choice_count)])
-"""What this processor can run, the best one first, which is used."""
+"""The implementations for this processor, fastest first; the first is used."""
 
 
 def choose(name):
-    """Another one of `KERNELS`, or None for the package: to test and to compare them."""
+    """Selects one of `KERNELS`, or None for the package, for tests and comparisons."""
     global chosen
     cdef int index
     if name is None:
@@ -72,7 +72,7 @@ def combined_crc32c(uint32_t first, uint32_t second, uint64_t length):
 
 
 def crc32c(data, uint32_t value=0):
-    """The checksum of `data`, behind other data whose checksum is `value`."""
+    """Returns the CRC-32C of `data`; `value` is the checksum of the preceding bytes."""
     cdef Py_buffer buffer
     cdef int64_t found
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)

@@ -5,18 +5,18 @@
 Everything here works on the *records section* of a batch, the bytes after its 61-byte header, once decompressed.
 Both directions go over their input twice, so that each output is allocated once, at its exact size:
 
-    encode   `Encoder.measure` finds how many records fit and how long they get, `Encoder.write` lays them down
-    decode   `Section` checks every byte, counts, and notes where fields lie; `Section.fill` copies them into the
+    encode   `Encoder.measure` computes how many records fit and their size, `Encoder.write` writes them
+    decode   `Section` checks every byte, counts, and records where fields are; `Section.fill` copies them into the
              buffers of a `ColumnSink`
 
-Long keys and values are the exception: `plain_sections` copies them right after their checksum, into buffers that are
-large enough for certain, as it takes most of the time to bring them into the processor's cache a second time; and with
-them goes everything else of their records. Of batches that are in a file still it reads a block at a time to where the
-values of its records are to stay, and all that it has to do with these is to close the gaps between them.
+Long keys and values are the exception: `plain_sections` copies them right after it computes their checksum, into
+buffers of an upper bound of the size, because loading them into the processor's cache a second time takes most of the
+time. The other fields of these records are copied with them. Batches in a file are read one block at a time to the
+final place of the values; then only the gaps between values are closed.
 
-The loops hold no Python object and run without the GIL. They reach the memory of Arrow's buffers through the buffer
-protocol, so nothing is linked against Arrow's own libraries. `pure.columns` is the twin with the same classes; what
-went wrong in a damaged section is told by its `section_error`, so that both say it in the same words.
+The loops use no Python object and run without the GIL. They access the memory of Arrow's buffers through the buffer
+protocol, so nothing is linked against Arrow's own libraries. `pure.columns` is the twin with the same classes. Both
+report damage with `section_error`.
 """
 
 cimport cython
@@ -40,11 +40,11 @@ from barnabas._kernels.compiled.checksum cimport crc32c_of
 from barnabas._kernels.faults import section_error
 
 cdef extern from "columns.h":
-    # Asks for memory that will be read soon, so that its way into the cache need not be waited for then.
+    # Prefetches memory that will be read soon.
     void fetch_early(const void *address) noexcept nogil
 
 cdef extern from "columns.h":
-    # Whether all of so many bytes could be read.
+    # Reads `size` bytes; returns whether all could be read.
     bint read_file(int fd, void *into, size_t size, long long position) noexcept nogil
 
 cdef extern from "recycled_memory.h" nogil:
@@ -52,7 +52,7 @@ cdef extern from "recycled_memory.h" nogil:
     void recycled_give(void *memory) noexcept
 
 cdef enum:
-    # How many records ahead. Records of some hundred bytes lie on lines that the processor does not guess by itself.
+    # How many records ahead to prefetch: the processor does not predict the lines of records of some hundred bytes.
     EARLY = 8
 
 cdef enum:
@@ -61,28 +61,28 @@ cdef enum:
     MIN_RECORD = 7
     # A header is at least two lengths.
     MIN_HEADER = 2
-    # What a view has room for besides the length.
+    # The bytes that a view can hold, besides the length.
     INLINE = 12
 
 READING_ROOM = 1 << 18
 
 cdef enum:
-    # How many bytes get their checksum before their records are looked at.
+    # How many bytes are checksummed before their records are read.
     BLOCK = 1 << 16
-    # From this size on, other threads get a turn while a section is gone through. Below, that is quicker than a thread
-    # that asks for the GIL gets it back from one that computes.
+    # From this size on, the GIL is released during the scan. A smaller section takes less time than it takes to get
+    # the GIL back from a thread that computes.
     LONG_WALK = 1 << 17
-    # What the processor copies at once. From a file, it copies a third more quickly if both sides lie on such lines
-    # alike; and if the target is a little ahead of the source in its page, it takes five times as long.
+    # A cache line. Reading from a file is a third faster if source and target have the same position in their lines,
+    # and five times slower if the target is slightly ahead of the source in its page.
     LINE = 64
-    # What `usual_record` looks at before it looks how much is left: four numbers of three bytes, and one byte.
+    # The bytes that `usual_record` reads without checking the end: four numbers of three bytes, and one byte.
     ENOUGH = 16
-    # No number of three bytes is larger.
+    # Numbers of three bytes are below this.
     SHORT_DELTA = 1 << 20
 
 @cython.final
 cdef class _Lease:
-    """Holds one object's memory through the buffer protocol until the last user is gone."""
+    """Holds the memory of one object through the buffer protocol."""
 
     cdef Py_buffer view
     cdef bint held
@@ -105,7 +105,7 @@ cdef inline _Lease lease(source):
 
 
 cdef inline int64_t offset_at(const char *offsets, bint wide, int64_t index) noexcept nogil:
-    # memcpy, as an Arrow buffer may be a slice of anything and so need not be aligned; it compiles to one load.
+    # memcpy, because an Arrow buffer need not be aligned. It compiles to one load.
     cdef int32_t narrow
     cdef int64_t value
     if wide:
@@ -157,7 +157,7 @@ cdef class BinaryColumn:
 
 
 cdef inline int64_t span(BinaryColumn column, int64_t index, const uint8_t **start) noexcept nogil:
-    """Where element `index` lies: its length, -1 for null, -2 for offsets that point outside the data."""
+    """Returns the length of element `index`, -1 for null, -2 for offsets outside the data; sets its start."""
     cdef int64_t begin, end
     index += column.first
     if not is_valid(column.validity, index):
@@ -207,7 +207,7 @@ cdef class HeaderColumn:
 
 
 cdef inline int64_t entries(HeaderColumn column, int64_t index, int64_t *begin) noexcept nogil:
-    """The headers of record `index`: how many, and the first of them; -2 for offsets outside the entries."""
+    """Returns the number of headers of record `index`, -2 for offsets outside the entries; sets the first one."""
     cdef int64_t end
     index += column.first
     begin[0] = 0
@@ -221,7 +221,7 @@ cdef inline int64_t entries(HeaderColumn column, int64_t index, int64_t *begin) 
 
 
 cdef inline uint8_t *put_bytes(uint8_t *out, const uint8_t *data, int64_t length) noexcept nogil:
-    """A length (-1 for null) and the bytes."""
+    """Writes a length (-1 for null) and the bytes."""
     out = put_varint(out, zigzag(length))
     if length > 0:
         memcpy(out, data, length)
@@ -233,7 +233,7 @@ cdef inline int64_t field_size(int64_t length) noexcept nogil:
     return varint_size(zigzag(length)) + (length if length > 0 else 0)
 
 
-# What keeps a record from being encoded, as `Encoder._refuse` words it.
+# Why a record cannot be encoded; `Encoder._refuse` has the messages.
 cdef enum:
     BAD_OFFSETS = -2
     BAD_TIMESTAMP = -3
@@ -243,11 +243,11 @@ cdef enum:
 
 @cython.final
 cdef class Encoder:
-    """Turns columns into records sections.
+    """Encodes columns as records sections.
 
-    The first record of a section gives its base timestamp, as in Kafka's own builder, and deltas count from there:
-    a record's size depends on where its batch starts. That is why `measure` takes the first record, and is asked
-    batch by batch.
+    The first record of a section gives its base timestamp, as in Kafka's own builder, and deltas count from there, so
+    a record's size depends on where its batch starts. That is why `measure` takes the first record and is called per
+    batch.
     """
 
     cdef BinaryColumn keys
@@ -284,7 +284,7 @@ cdef class Encoder:
         return value
 
     def base_timestamp(self, int64_t first):
-        """The timestamp that the deltas of a section starting with record `first` count from."""
+        """Returns the base timestamp of a section that starts with record `first`."""
         if not 0 <= first < self.length:
             raise ValueError(f"no record {first} in {self.length}")
         return self.timestamp_at(first)
@@ -311,9 +311,9 @@ cdef class Encoder:
         return size
 
     def measure(self, int64_t first, int64_t limit):
-        """How many records, from `first` on, make a section of at most `limit` bytes, and its exact size.
+        """Returns how many records, from `first` on, fit in a section of at most `limit` bytes, and its exact size.
 
-        A single record larger than the limit is still one record: some batch has to carry it.
+        A single record larger than the limit still counts as one: some batch must carry it.
         """
         cdef int64_t total = 0, count = 0, index, base, stamp, key_length, value_length, headers_length, size
         cdef int64_t refusal = 0
@@ -330,7 +330,7 @@ cdef class Encoder:
                 if index - first == INT32_MAX:
                     break
                 stamp = self.timestamp_at(index)
-                # Only the largest timestamp of all, after a first record without one, has no delta.
+                # Only the largest possible timestamp, after a first record without one, has no delta.
                 if stamp < -1 or (base == -1 and stamp == INT64_MAX):
                     refusal = BAD_TIMESTAMP
                     break
@@ -367,10 +367,10 @@ cdef class Encoder:
         return ValueError(f"record {index}: the array's offsets point outside its data")
 
     def write(self, int64_t first, int64_t count, int64_t size, Py_ssize_t reserve, into=None):
-        """A bytearray of `reserve` zero bytes and the section of `count` records from `first`, measured at `size`.
+        """Writes `reserve` zero bytes and the section of `count` records from `first`, measured at `size`.
 
-        Returns it with the largest timestamp. It is `into`, if that is given, whatever was in it before: a bytearray, or
-        a memoryview, which has to have the right size.
+        Returns the buffer with the largest timestamp. The buffer is `into`, if given, which is overwritten: a
+        bytearray, or a memoryview of the right size.
         """
         cdef object out
         cdef Py_buffer *buffer
@@ -447,13 +447,13 @@ cdef struct Cursor:
     const uint8_t *data
     int64_t position
     int64_t end
-    # The first thing found wrong, if any, and the number that goes with it.
+    # The first fault, if any, and its detail.
     int fault
     int64_t detail
 
 
 cdef struct Field:
-    # Where the bytes are, and how many: -1 for null. A section is never longer than 32 bits can say.
+    # Position and length of the bytes; -1 for null. A section has less than 2 GiB.
     int32_t start
     int32_t length
 
@@ -474,9 +474,9 @@ cdef struct Header:
 
 
 cdef struct Counts:
-    # How far a scan of a section has come, and what it has found.
+    # The progress and the results of a scan.
     Cursor cursor
-    # The record that is looked at: its number, where it begins, and the offset delta of the one in front of it.
+    # The current record: its index, where it begins, and the offset delta of the previous one.
     int64_t index
     int64_t start
     int64_t before
@@ -525,7 +525,7 @@ cdef inline bint get_length(Cursor *cursor, int64_t end, int64_t *out) noexcept 
 
 
 cdef inline bint get_field(Cursor *cursor, int64_t end, Field *field) noexcept nogil:
-    """A length (-1 for null) and as many bytes, all before `end`."""
+    """Reads a length (-1 for null) and as many bytes, all before `end`."""
     cdef int64_t length
     if not get_length(cursor, end, &length):
         return False
@@ -547,10 +547,10 @@ cdef inline bint get_header(Cursor *cursor, int64_t end, Header *header) noexcep
 
 @cython.final
 cdef class BinarySink:
-    """The buffers of one binary column in the making: validity (none if no null is coming), offsets, bytes.
+    """The buffers of one binary column under construction: validity (None if no null is coming), offsets, bytes.
 
-    What is copied before it is counted may turn out not to fit. Then the sink is not `open` any more, and worth
-    nothing.
+    Data copied before it is counted may turn out not to fit. Then the sink is no longer `open`, and its content is
+    invalid.
     """
 
     cdef _Lease validity_lease, offsets_lease, data_lease
@@ -599,10 +599,10 @@ cdef inline void set_bits(uint8_t *bitmap, int64_t first, int64_t count) noexcep
 cdef inline bint append(
     BinarySink sink, const uint8_t *data, const char *fields, int64_t count, int64_t stride, int64_t nulls
 ) noexcept nogil:
-    """Adds a row for each of the fields, which lie `stride` bytes apart, and of which so many are null.
+    """Adds a row for each of the fields, which are `stride` bytes apart; `nulls` of them are null.
 
-    False if there is no room, which the counting pass rules out unless the input changes underneath. The fields may lie
-    in the column's own memory, behind what there is of it.
+    Returns False if there is no room, which cannot happen after counting, unless the input has changed. The fields may
+    be in the column's own memory, after its content.
     """
     cdef int64_t row = sink.rows, used = sink.used, max_used = sink.max_used, index
     cdef uint8_t *validity = sink.validity
@@ -610,7 +610,7 @@ cdef inline bint append(
     cdef const Field *field
     if count > sink.max_rows - row or (nulls and validity == NULL):
         return False
-    # All or none, as nearly always, need not be told apart one by one.
+    # Nearly always all or none are null: no check per field.
     if nulls == count:
         for index in range(count):
             offsets[index] = <int32_t> used
@@ -619,7 +619,7 @@ cdef inline bint append(
     if nulls == 0:
         for index in range(count):
             field = <const Field *> (fields + index * stride)
-            # A negative one would be larger than any room there is.
+            # As an unsigned number, a negative length exceeds any room.
             if <uint32_t> field.length > <uint64_t> (max_used - used):
                 return False
             memmove(sink.data + used, data + field.start, <uint32_t> field.length)
@@ -649,7 +649,7 @@ cdef inline bint append(
 cdef inline void append_early(
     BinarySink sink, const uint8_t *data, const char *fields, int64_t count, int64_t stride, int64_t nulls
 ) noexcept nogil:
-    """`append` while records are still being found."""
+    """Does `append` during the scan, and closes the sink if there is no room."""
     if sink is not None and sink.open:
         sink.open = append(sink, data, fields, count, stride, nulls)
 
@@ -659,7 +659,7 @@ cdef inline bint all_rows(BinarySink sink) noexcept nogil:
 
 
 cdef struct View:
-    # Up to twelve bytes stand here themselves. Of longer ones, the first four do: (buffer, start) says where all are.
+    # Up to twelve bytes are stored inline. Of longer values the first four are; (buffer, start) is where all are.
     int32_t length
     uint8_t prefix[4]
     int32_t buffer
@@ -668,10 +668,10 @@ cdef struct View:
 
 @cython.final
 cdef class ViewSink:
-    """One column of views in the making: validity (none if no null is coming), and sixteen bytes for each row.
+    """One column of views under construction: validity (None if no null is coming), and sixteen bytes per row.
 
-    Rows refer to bytes of the buffer that `place` named last, by its number among the column's buffers. `referring`
-    counts those that do: short ones, and nulls, need no buffer.
+    Rows refer to the buffer that `place` named last, by its index among the column's buffers. `referring` counts these
+    rows: short values and nulls need no buffer.
     """
 
     cdef _Lease validity_lease, views_lease
@@ -700,7 +700,7 @@ cdef class ViewSink:
             memset(self.validity, 0, self.validity_lease.view.len)
 
     def place(self, int32_t buffer, int64_t start):
-        """The section that comes next begins at byte `start` of the column's buffer of that number."""
+        """Sets the position of the next section: byte `start` of the column's buffer of that index."""
         if buffer < 0 or not 0 <= start <= INT32_MAX:
             raise ValueError(f"no view reaches byte {start} of buffer {buffer}")
         self.buffer, self.start = buffer, start
@@ -709,7 +709,7 @@ cdef class ViewSink:
 cdef inline bint append_views(
     ViewSink sink, const uint8_t *data, int64_t size, const char *fields, int64_t count, int64_t stride
 ) noexcept nogil:
-    """`append` for views of a section of so many bytes."""
+    """Does `append` for views of a section of `size` bytes."""
     cdef int64_t row = sink.rows, start = sink.start, referring = 0, index
     cdef uint8_t *validity = sink.validity
     cdef View *view
@@ -749,10 +749,10 @@ cdef inline bint all_views(ViewSink sink) noexcept nogil:
 
 @cython.final
 cdef class ColumnSink:
-    """The columns being filled, None for those nobody asked for. Sections append to it one after the other.
+    """The columns being filled, None for those not requested. Sections append to it one after the other.
 
-    With `plain_sections`, records go here as soon as they have been read. If something is wrong with their batch, what
-    there is of it is taken back, and the sink is not `open` any more.
+    With `plain_sections`, records are added as soon as they are read. If their batch is invalid, its rows are removed,
+    and the sink is no longer `open`.
     """
 
     cdef BinarySink keys
@@ -804,7 +804,7 @@ cdef class ColumnSink:
             self.header_offsets[0] = 0
 
     def is_full(self):
-        """Whether all rows are there that there was to be room for."""
+        """Whether all expected rows are filled."""
         return (
             self.rows == self.max_rows and all_rows(self.keys) and all_rows(self.values)
             and all_views(self.key_views) and all_views(self.value_views)
@@ -813,24 +813,24 @@ cdef class ColumnSink:
 
     def _column(self, buffer, int64_t width, int64_t rows):
         held = _Lease(buffer, True)
-        # An empty buffer may be anywhere: since Python 3.13 that of a bytearray is not aligned.
+        # An empty buffer need not be aligned: since Python 3.13 that of a bytearray is not.
         if held.view.len < rows * width or (held.view.len and <size_t> held.view.buf % <size_t> width):
             raise ValueError(f"no room for {rows} aligned numbers of {width} bytes")
         return held
 
 
 @cython.final
-@cython.no_gc  # no cycle goes through one, and there may be hundreds at a time for the collector to look at
+@cython.no_gc  # it is in no cycle, and the collector would visit hundreds of them
 cdef class Section:
-    """One decompressed records section, checked from end to end, with the sizes its columns will take.
+    """One decompressed records section, fully checked, with the sizes of its columns.
 
     `append_timestamp` is the batch's log-append time, which replaces the timestamps of all its records, or None.
-    Records before `start_offset` are checked but neither counted nor filled. Timestamps come out times `scale`.
+    Records before `start_offset` are checked but neither counted nor filled. Timestamps are multiplied by `scale`.
 
-    Where the fields of each record lie is kept for `fill`, which then need not parse anything but headers. It also
-    makes `fill` safe on a buffer that somebody else can write: what it follows has been checked, and cannot change.
+    The positions of all fields are kept for `fill`, which then parses only headers. This also makes `fill` safe on a
+    buffer that another owner can write: the positions have been checked and cannot change.
 
-    Who wants views says where the bytes stay: `source` is what holds them, and the section begins at `source_start`.
+    For views the caller says where the bytes stay: `source` holds them, and the section begins at `source_start`.
     """
 
     cdef _Lease held
@@ -846,7 +846,7 @@ cdef class Section:
     cdef int64_t start_delta
     cdef int64_t scale
     cdef int64_t max_timestamp
-    # A usual record's timestamp is the first of these, plus the second times its delta.
+    # The timestamp of a usual record is `usual_timestamp` plus `usual_factor` times its delta.
     cdef bint has_usual_timestamps
     cdef int64_t usual_timestamp
     cdef int64_t usual_factor
@@ -885,12 +885,12 @@ cdef class Section:
         int64_t base_timestamp, bint has_append_timestamp, int64_t append_timestamp, int64_t start_offset,
         int64_t scale,
     ) except -1:
-        """Takes up what the header says; `_scan` is what has to follow."""
+        """Stores the fields of the batch header; `scan` has to follow."""
         if self.held is not None:
             raise ValueError("a section is of one batch only")
         self.held, self.data, self.size = held, <const uint8_t *> held.view.buf + start, size
         self.count, self.base_offset, self.base_timestamp = count, base_offset, base_timestamp
-        # No offset goes beyond 64 bits, whatever the batch header says its last one is.
+        # No offset may exceed 64 bits, whatever the batch header says.
         self.last_offset_delta = last_offset_delta
         if base_offset > 0:
             self.last_offset_delta = min(last_offset_delta, INT64_MAX - base_offset)
@@ -913,17 +913,17 @@ cdef class Section:
             raise ValueError(f"a records section of {size} bytes is longer than a batch can be")
         if count < 0 or count > size // MIN_RECORD:
             raise section_error(RECORD_COUNT, base_offset, count, 0, size)
-        # One more than there are records: the scan writes a record before it knows whether it is kept.
+        # Room for one more record: the scan writes a record before it knows whether to keep it.
         self.places = <Record *> recycled_take((count + 1) * sizeof(Record))
         if self.places == NULL:
             raise MemoryError
         return 0
 
     cdef inline bint usual_record(self, Cursor *cursor, int64_t before, Record *record) noexcept nogil:
-        """`record` for one without headers, with short numbers, and more bytes behind it; all but the last are.
+        """Reads a record without headers, with short numbers, and not at the end of the section: nearly every record.
 
-        False for any other, and for what is wrong, with nothing changed but `record`: then `record` will say more. No
-        number here is longer than three bytes, so that one look at what is left is enough for several of them.
+        Returns False for any other, and for damage; then only `record` has changed, and the method `record` has to read
+        it. No number here is longer than three bytes, so one check of the remaining bytes covers several numbers.
         """
         cdef const uint8_t *position = cursor.data + cursor.position
         cdef const uint8_t *limit = cursor.data + cursor.end
@@ -960,9 +960,9 @@ cdef class Section:
         return True
 
     cdef bint record(self, Cursor *cursor, int64_t before, Record *record) noexcept nogil:
-        """Everything of a record up to its headers; the position is left at the first of them.
+        """Reads a record up to its headers; leaves the position at the first header.
 
-        `before` is the offset delta of the record in front, which this one has to exceed.
+        `before` is the offset delta of the previous record, which this one has to exceed.
         """
         cdef int64_t length, timestamp, delta, headers, end
         if not get_length(cursor, cursor.end, &length):
@@ -970,7 +970,7 @@ cdef class Section:
         if length < MIN_RECORD - 1 or length > cursor.end - cursor.position:
             return fail(cursor, RECORD_LENGTH, length)
         end = cursor.position + length
-        # The attributes byte has no use so far; readers skip it, whatever it says.
+        # The attributes byte is unused; readers skip it, whatever its value.
         cursor.position += 1
         if (
             not get_number(cursor, end, &timestamp)
@@ -1001,14 +1001,14 @@ cdef class Section:
         return True
 
     cdef bint scan(self, int64_t crc, ColumnSink sink, int fd, int64_t position) except -1:
-        """Checks and counts all records, and, unless it is -1, that this is the checksum of the batch.
+        """Checks and counts all records; checks the checksum of the batch, unless `crc` is -1.
 
-        If it is not, that is all there is to say: False, whatever else may be wrong. A block of bytes gets its checksum
-        first and has its records read then, as long as it is in the processor's cache. The sink, if there is one, gets
-        them at the same time; nothing of a batch with something wrong counts as its.
+        Returns False if the checksum is wrong, whatever else may be wrong. A block of bytes is checksummed first, and
+        its records are read while it is in the processor's cache. They are also added to the sink, if there is one. The
+        rows of an invalid batch are removed again.
 
-        With an open file, the section is there, at this position, and has to go through the sink. False also says then
-        that it could not be read, or that there is something wrong with it: once it is in memory, that can be told.
+        With an open file, the section is read from the file, at this position, through the sink. False then also means
+        that it could not be read, or is invalid: once it is in memory, another scan finds the error.
         """
         cdef Counts counts
         cdef bint intact
@@ -1028,7 +1028,7 @@ cdef class Section:
             with nogil:
                 intact = self._walk(crc, &counts, sink)
         if sink is not None and (not intact or counts.cursor.fault):
-            # Nothing can be added any more: bits of what is taken back are set in the validity bitmaps.
+            # Close it: bits of removed rows are set in the validity bitmaps.
             sink.rows, sink.open = rows, False
             if sink.keys is not None:
                 sink.keys.rows, sink.keys.used = key_rows, keys_used
@@ -1049,7 +1049,7 @@ cdef class Section:
 
     cdef bint _walk(self, int64_t crc, Counts *counts, ColumnSink sink) except -1 nogil:
         cdef Cursor *cursor = &counts.cursor
-        # The checksum covers the last part of the header, too.
+        # The checksum also covers the last part of the header.
         cdef const uint8_t *unchecked = self.data - (HEADER_SIZE - CRC_COVERS) if crc >= 0 else self.data
         cdef const uint8_t *end = self.data + self.size
         cdef int64_t block, found = 0, copied = 0, null_keys = 0, null_values = 0
@@ -1083,20 +1083,20 @@ cdef class Section:
     cdef bint _walk_file(
         self, int fd, int64_t position, int64_t crc, Counts *counts, ColumnSink sink, BinarySink values
     ) except -1 nogil:
-        """`_walk`, a block at a time, of what is in a file.
+        """Does `_walk` for a section in a file, one block at a time.
 
-        A block is read to where the column of values ends at that time, and the values in it are moved down to there.
-        The part of a record at the end of a block goes in front of the next one.
+        A block is read to the current end of the column of values, and its values are moved down to there. An
+        incomplete record at the end of a block is moved in front of the next block.
         """
         cdef Cursor *cursor = &counts.cursor
         cdef int64_t block, left, used, gap, arrived = 0, found = 0, copied = 0, null_keys = 0, null_values = 0
-        # Where the section would begin, if the part of it that is in memory now were not all there is.
+        # Where the section would begin if all of it were in memory.
         cdef uint8_t *data = NULL
         cdef uint8_t *into
         memset(counts, 0, sizeof(Counts))
         counts.before = -1
         if crc >= 0:
-            # The checksum covers the last part of the header, too, which has been read.
+            # The checksum also covers the last part of the header, which has been read.
             found = crc32c_of(self.data - (HEADER_SIZE - CRC_COVERS), HEADER_SIZE - CRC_COVERS, 0)
         while arrived < self.size:
             block = min(self.size - arrived, <int64_t> BLOCK)
@@ -1119,7 +1119,7 @@ cdef class Section:
             if cursor.fault:
                 if arrived == self.size:
                     return False
-                # Perhaps there is just no more of it here. What there is of it is looked at again.
+                # The record may be incomplete: read it again with the next block.
                 cursor.fault, cursor.position = NO_FAULT, counts.start
             self._copy(
                 sink, data, copied, counts.records - copied, counts.null_keys - null_keys,
@@ -1134,14 +1134,14 @@ cdef class Section:
         self, ColumnSink sink, const uint8_t *data, int64_t first, int64_t count, int64_t null_keys,
         int64_t null_values,
     ) noexcept nogil:
-        """Appends some records, which lie in `data`, to all columns of a sink, while others are yet to be found."""
+        """Appends some records, which are in `data`, to all columns of a sink during the scan."""
         cdef const Record *places = self.places + first
         cdef int64_t stride = sizeof(Record)
         if count > sink.max_rows - sink.rows:
             sink.open = False
             return
         self._copy_numbers(sink, places, count)
-        # Keys first: where there are keys, there may be values afterwards.
+        # Keys first: the memory of values may hold the section itself.
         append_early(sink.keys, data, <const char *> &places.key, count, stride, null_keys)
         append_early(sink.values, data, <const char *> &places.value, count, stride, null_values)
         sink.rows += count
@@ -1160,7 +1160,7 @@ cdef class Section:
                 sink.types[row + index] = timestamp_type
 
     cdef void _count_to(self, int64_t limit, Counts *counts) noexcept nogil:
-        """Goes on with the records that begin before a position."""
+        """Reads and counts the records that begin before `limit`."""
         cdef Cursor *cursor = &counts.cursor
         cdef Record *record = self.places + counts.records
         cdef Header header
@@ -1171,7 +1171,7 @@ cdef class Section:
             if not (self.has_usual_timestamps and self.usual_record(cursor, counts.before, record)):
                 if not self.record(cursor, counts.before, record):
                     return
-            # Where a later record begins, if those in between are as long as this one.
+            # Where a later record begins if those between are as long as this one.
             ahead = record.end + EARLY * (record.end - start)
             if ahead < cursor.end:
                 fetch_early(cursor.data + ahead)
@@ -1187,7 +1187,7 @@ cdef class Section:
             if cursor.position != record.end:
                 fail(cursor, RECORD_SIZE, record.end - cursor.position)
                 return
-            # Nothing has been counted before this: a record that is not whole is looked at again, with more of it.
+            # Count only now: an incomplete record will be read again.
             counts.before = record.delta
             kept = record.delta >= self.start_delta
             counts.index += 1
@@ -1267,7 +1267,7 @@ cdef class Section:
 # --- batches --------------------------------------------------------------------------------------------------------
 
 cdef struct Head:
-    # What is needed of a batch's header.
+    # The fields of a batch header that are needed here.
     int64_t length
     int64_t attributes
     int64_t base_offset
@@ -1276,7 +1276,7 @@ cdef struct Head:
 
 
 cdef inline bint read_head(const uint8_t *batch, int64_t left, Head *head) noexcept nogil:
-    """False if there is no whole batch of the one format that there is."""
+    """Reads the header; returns False if there is no whole batch of format 2."""
     if left < HEADER_SIZE:
         return False
     head.length = LOG_OVERHEAD + <int64_t>int32_at(batch + LENGTH_AT)
@@ -1298,7 +1298,7 @@ cdef inline bint is_plain(const Head *head, int64_t start_offset, bint may_be_tr
 
 
 cdef inline bint is_cut_off(const uint8_t *batch, int64_t left) noexcept nogil:
-    """Whether all there is of a batch is its beginning, with nothing wrong in it that can be seen."""
+    """Whether this is only the beginning of a batch, without a visible error."""
     cdef int64_t length
     if left <= MAGIC_AT or batch[MAGIC_AT] != MAGIC:
         return False

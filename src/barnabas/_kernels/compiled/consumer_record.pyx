@@ -2,8 +2,8 @@
 # cython: freethreading_compatible=True
 """Records as an application gets them, compiled: the twin of `pure.consumer_record`, with the same behaviour.
 
-Between the bytes of a fetch and the application there is one object for each record, made here in one go: the parser of
-`records` finds the fields, and this copies them out.
+It creates one object per record directly from the bytes of a fetch: the record parser finds the fields, and this module
+copies them.
 """
 
 cimport cython
@@ -31,7 +31,7 @@ cdef object LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 @cython.final
 @cython.freelist(512)
 cdef class ConsumerRecord:
-    """One record of a topic, with its place in it."""
+    """One record of a topic, with its partition and offset."""
 
     cdef readonly object topic
     cdef readonly object key
@@ -74,7 +74,7 @@ cdef class ConsumerRecord:
 
     @property
     def leader_epoch(self):
-        """The epoch of the leader that wrote the record; None if that was not noted."""
+        """The epoch of the leader that wrote the record; None if unknown."""
         return None if self.epoch < 0 else self.epoch
 
     @property
@@ -134,14 +134,15 @@ def _restore(
 
 @cython.final
 cdef class ConsumerRecordReader:
-    """The records of one batch, some at a time.
+    """Reads the records of one batch, some at a time.
 
-    Belongs to one thread. `exhausted` tells that there is nothing left; `next_offset` is behind the last record read.
+    Belongs to one thread. `exhausted` tells that no record is left; `next_offset` is the offset after the last record
+    read.
     """
 
     cdef object _source
-    # Valid within `read` only: a buffer that is held for longer is in the way when the collector finds a forgotten
-    # consumer, and wants to let go of all its parts in whatever order.
+    # Valid within `read` only: a buffer held for longer would be in the way when the collector clears an unreachable
+    # consumer, whose parts it releases in any order.
     cdef const uint8_t *_data
     cdef Py_ssize_t _size
     cdef Py_ssize_t _position
@@ -192,10 +193,10 @@ cdef class ConsumerRecordReader:
 
     @cython.critical_section
     def read(self, list into not None, Py_ssize_t limit):
-        """Appends up to `limit` records; returns how many bytes they took up in the batch.
+        """Appends up to `limit` records; returns the bytes that they occupy in the batch.
 
-        Damage is raised where it is met, after the records before it have been appended, and so is a deserializer that
-        fails; another call meets it again.
+        Corrupt data and a failing deserializer raise at their record, after the records before it have been appended.
+        Another call raises again.
         """
         cdef Py_buffer buffer
         PyObject_GetBuffer(self._source, &buffer, PyBUF_SIMPLE)
@@ -227,7 +228,7 @@ cdef class ConsumerRecordReader:
             if fault:
                 self._position = start
                 raise record_error(fault, self._index, start, fields.detail)
-            # Unsigned, because a sum that wraps is defined there; the caller has checked that there is room.
+            # Unsigned, because overflow is defined there; the caller has checked the range.
             offset = <int64_t>(<uint64_t>self._base_offset + <uint64_t><int64_t>fields.offset_delta)
             if offset < self._start_offset:
                 self._index += 1
@@ -253,7 +254,7 @@ cdef class ConsumerRecordReader:
                     <const char *>self._data + fields.value_at, fields.value_length
                 )
             if plain:
-                # Bytes and texts refer to nothing: there is no cycle to look for, and the collector has less to do.
+                # Bytes and strings refer to nothing, so the collector need not track the tuple.
                 PyObject_GC_UnTrack(record)
             else:
                 try:
@@ -281,7 +282,7 @@ cdef class ConsumerRecordReader:
                 raise RecordDeserializationError(record.topic_partition, record.offset, "VALUE") from error
 
     cdef tuple _headers(self, Py_ssize_t at, int32_t count):
-        # parse_record has been over all of this: the lengths are right.
+        # parse_record has checked these lengths.
         cdef list headers = []
         cdef int32_t length = 0
         cdef int number

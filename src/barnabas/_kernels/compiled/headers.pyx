@@ -2,8 +2,8 @@
 # cython: freethreading_compatible=True
 """The request header, compiled: the common case of `headers.parse_request_header`, which is its twin.
 
-It knows the one shape that nearly all requests have (a known API, a client id in UTF-8, no tagged fields) and answers with
-nothing for any other, which the twin then reads, or explains what is wrong with.
+It reads the form that nearly all requests have: a known API, a client id in UTF-8, no tagged fields. It returns None
+for any other, which the twin then reads, or refuses with a message.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -19,7 +19,7 @@ cdef extern from "Python.h":
 
 
 cdef object common_header(buffer, dict apis, type header_type):
-    """The parsed header, or None if it is not of the common shape."""
+    """Returns the parsed header; None if it does not have the common form."""
     cdef Py_buffer view
     cdef const unsigned char *data
     cdef int number, version, size
@@ -62,7 +62,7 @@ cdef object common_header(buffer, dict apis, type header_type):
 
 
 cdef object filled(type header_type, api_key, version, correlation_id, client_id, start):
-    """A tuple of a named type, without the plain one that its constructor would make first."""
+    """Creates a named tuple without the plain tuple that its constructor would need."""
     header = PyType_GenericAlloc(<PyTypeObject *>header_type, 5)
     set_item(header, 0, api_key)
     set_item(header, 1, version)
@@ -78,7 +78,7 @@ cdef inline void set_item(object header, Py_ssize_t index, object item) noexcept
 
 
 def header_parser(dict apis not None, type header_type not None, otherwise not None):
-    """A function that reads a header: itself if it is of the common shape, and otherwise through `otherwise`."""
+    """Returns a function that reads a header; `otherwise` reads those that do not have the common form."""
     if not issubclass(header_type, tuple):
         raise TypeError(f"{header_type} is no kind of tuple")
 

@@ -2,12 +2,12 @@
 # cython: freethreading_compatible=True
 """The buckets of histograms and the counts of meters: the twin of `pure.metrics`, which explains them.
 
-A column keeps its weights in pages of one power of two each, made when the first value falls into it: request times
-spread over six or eight of them, so a column has some 8 KiB.
+A column keeps its weights in pages of one power of two each, allocated with the first value: request times spread over
+six to eight of them, so a column takes about 8 KiB.
 
-A critical section is the lock of the object where Python runs without the interpreter lock, and costs nothing where
-there is that lock. Inside, no Python object is made or called, so that no other thread can come in between: numbers are
-read before, results are made after.
+A critical section is the lock of the object in free-threaded Python, and costs nothing with the GIL. Inside it, no
+Python object is created or called, so no other thread can run in between: numbers are converted before, results are
+created after.
 """
 
 cimport cython
@@ -29,7 +29,7 @@ cdef double RESCALE_EXPONENT = 64.0
 cdef double NEGLIGIBLE = 1e-12
 cdef double SMALLEST = 2.0 ** LOWEST_EXPONENT
 cdef int64_t SECOND_NS = 1_000_000_000
-# A double's exponent and fraction lie side by side, so its leading bits count steps. Half a step more rounds to the
+# A double's exponent and fraction are adjacent, so its leading bits count steps. Adding half a step rounds to the
 # nearest one.
 cdef int64_t HALF_STEP = (<int64_t>1) << (DOUBLE_FRACTION_BITS - STEP_BITS - 1)
 cdef int64_t FIRST_STEP = (<int64_t>(DOUBLE_BIAS + LOWEST_EXPONENT)) << STEP_BITS
@@ -43,7 +43,7 @@ ALPHAS[2] = 1 - exp(-5.0 / 60 / 15)
 
 
 cdef class BucketTable:
-    """Columns of fading buckets that are fed at the same time, and so share the clock and the weight."""
+    """Columns of decaying buckets that are updated together, and so share the clock and the weight."""
 
     def __cinit__(self, Py_ssize_t columns, double alpha, int64_t start_ns, double divisor=1.0):
         if not 1 <= columns <= MAX_COLUMNS:
@@ -69,7 +69,7 @@ cdef class BucketTable:
         PyMem_Free(self._columns)
 
     def add_row(self, tuple values not None, int64_t now_ns):
-        """Adds one value to each column; none, if one of them is not a finite number."""
+        """Adds one value to each column; adds none if any value is not finite."""
         cdef Py_ssize_t i
         cdef double row[MAX_COLUMNS]
         if len(values) != self._size:
@@ -92,7 +92,7 @@ cdef class BucketTable:
         double unscaled,
         int64_t now_ns,
     ):
-        """Adds what lies between six moments, the last of which is now: see the twin."""
+        """Adds the intervals between six moments, the last of which is now: see the twin."""
         self.add_timeline(first, second, third, fourth, fifth, aside, unscaled, now_ns)
 
     cdef int add_timeline(
@@ -135,7 +135,7 @@ cdef class BucketTable:
             self._add(&self._columns[column], scaled)
 
     def add_all(self, Py_ssize_t column, values, int64_t now_ns):
-        """Adds many values to one column; none, if one of them is not a finite number."""
+        """Adds many values to one column; adds none if any value is not finite."""
         cdef list items = list(values)
         cdef Py_ssize_t i
         cdef Py_ssize_t count = len(items)
@@ -154,7 +154,7 @@ cdef class BucketTable:
             PyMem_Free(scaled)
 
     def read(self, Py_ssize_t column):
-        """The totals, the values of all steps that something is in, ascending, and beside them their weights."""
+        """Returns the totals, the values of all non-empty steps in ascending order, and their weights."""
         cdef Column copy
         cdef Py_ssize_t octave, step
         cdef Py_ssize_t pages = 0
@@ -238,7 +238,7 @@ cdef class BucketTable:
         return 0
 
     cdef void _keep_time(self, int64_t now_ns) noexcept:
-        """Sees to it that `_weight` is the one of this second."""
+        """Updates `_weight` to the one of this second."""
         cdef int64_t seconds
         cdef double exponent
         if 0 <= now_ns - self._tick_ns < SECOND_NS:
@@ -280,7 +280,7 @@ cdef class BucketTable:
 
 
 cdef class EventCount:
-    """How many events there were, and how many per nanosecond over the last 1, 5 and 15 minutes."""
+    """Counts events, and computes their rate per nanosecond over the last 1, 5 and 15 minutes."""
 
     def __init__(self, int64_t start_ns):
         self._next_tick_ns = start_ns + TICK_NS
@@ -301,7 +301,7 @@ cdef class EventCount:
         return self._count
 
     def rate(self, Py_ssize_t which, int64_t now_ns):
-        """Of the last 1, 5 or 15 minutes: `which` is the place among these."""
+        """Returns the rate of the last 1, 5 or 15 minutes: `which` is the index among these."""
         cdef double found
         if not 0 <= which < 3:
             raise IndexError(f"the moving average {which} of 3")

@@ -22,19 +22,19 @@ cdef uint32_t hash_of(object data) except? 0:
 
 
 def murmur2(data):
-    """The hash as Java has it: a signed number of 32 bits."""
+    """Returns the hash as in Java: a signed 32-bit number."""
     return <int32_t>hash_of(data)
 
 
 def partition_for_key(key, Py_ssize_t partition_count):
-    """The partition that the records of a key go to, of so many."""
+    """Returns the partition, out of `partition_count`, of a key's records."""
     if partition_count < 1:
         raise ValueError(f"a topic of {partition_count} partitions has none to choose from")
     return <Py_ssize_t>(hash_of(key) & 0x7fffffff) % partition_count
 
 
 cdef class _Lease:
-    """Holds one object's memory until the last user is gone."""
+    """Holds the memory of one object through the buffer protocol."""
 
     cdef Py_buffer view
     cdef bint held
@@ -83,7 +83,7 @@ def partitions_for_keys(validity, offsets, data, bint wide, int64_t first, int64
             if bitmap != NULL and not (bitmap[index >> 3] >> (index & 7)) & 1:
                 partitions[row] = -1
                 continue
-            # memcpy, as an Arrow buffer may be a slice of anything and so need not be aligned.
+            # memcpy, because an Arrow buffer need not be aligned.
             if wide:
                 memcpy(&begin, bounds + index * 8, 8)
                 memcpy(&end, bounds + index * 8 + 8, 8)

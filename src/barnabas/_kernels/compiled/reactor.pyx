@@ -42,7 +42,7 @@ cdef enum:
     C_HELD = 0x200
     C_NOTHING = 0x400
     C_UNKNOWN = 0x800
-    # What became of a response.
+    # The outcome of a response.
     C_SENT = 0
     C_PARTLY_SENT = 1
     C_RESUME = 2
@@ -73,7 +73,7 @@ cdef object next_state = mute.next_state
 
 
 cdef class FileRegion:
-    """A part of a file that goes out as it is."""
+    """A part of a file that is sent unchanged."""
 
     cdef public object fd
     cdef public int64_t position
@@ -92,7 +92,7 @@ cdef class FileRegion:
 
 
 cdef class NetworkSend:
-    """A message on its way out."""
+    """An outgoing message."""
 
     cdef public object request
     cdef public list _pieces
@@ -132,7 +132,7 @@ cdef class NetworkSend:
         return self.remaining == 0
 
     def write_to(self, transport):
-        """Sends what the socket will take now and returns the number of bytes."""
+        """Sends what the socket takes now and returns the number of bytes."""
         return self.write(transport)
 
     cdef Py_ssize_t write(self, transport) except -1:
@@ -199,7 +199,7 @@ cdef class NetworkSend:
         return written
 
     cdef int step(self, Py_ssize_t sent) except -1:
-        """Steps over the buffers that went out whole, and keeps the rest of the one that did not."""
+        """Skips the buffers that are completely sent, and keeps the rest of the partly sent one."""
         cdef list pieces = self._pieces
         while sent >= len(pieces[self._at]):
             sent -= len(pieces[self._at])
@@ -228,7 +228,7 @@ cdef list read_regions(pieces):
 
 
 cdef object region_bytes(FileRegion region):
-    """What a region has, or None if that is not all there."""
+    """Returns the content of a region; None if the file is too short."""
     cdef bytes data = PyBytes_FromStringAndSize(NULL, region.count)
     cdef char *out = PyBytes_AS_STRING(data)
     cdef int fd = region.fd
@@ -303,11 +303,11 @@ cdef class KafkaChannel:
 
     @property
     def has_bytes_buffered(self):
-        """Whether reading may yield something without the socket becoming readable."""
+        """Whether reading may yield data without the socket becoming readable."""
         return self.ahead is not None or bool(self.transport.has_bytes_buffered)
 
     def read(self):
-        """The next request, or none if it has not arrived yet."""
+        """Returns the next request, or None if it has not arrived yet."""
         return self.next_request()
 
     cdef object next_request(self):
@@ -359,7 +359,7 @@ cdef class KafkaChannel:
         return self.collect(view[start:])
 
     cdef object read_likely(self):
-        """What has arrived of a request that is taken for a large one; None if it is one, and is being read now."""
+        """Reads the beginning of a request that is expected to be large; None if it is, and is being read now."""
         cdef bytearray data = PyByteArray_FromStringAndSize(NULL, self._likely)
         cdef Py_ssize_t count = self.transport.recv_into(
             PyMemoryView_FromMemory(PyByteArray_AS_STRING(data), self._likely, PyBUF_WRITE)
@@ -400,7 +400,7 @@ cdef class KafkaChannel:
                 PyByteArray_Resize(payload, room)
             room = min(room, stop) - self._filled
             try:
-                # This view lives no longer than the call, and does not keep the buffer from being resized.
+                # This view ends with the call, so it does not prevent the buffer from being resized.
                 count = recv_into(
                     PyMemoryView_FromMemory(PyByteArray_AS_STRING(payload) + self._filled, room, PyBUF_WRITE)
                 )
@@ -435,7 +435,7 @@ cdef class KafkaChannel:
         )
 
     cdef object read_special(self, view, Py_ssize_t start, int32_t mark):
-        """Handles a negative length, which means something to some transports (see `TransportLayer.special_frame`)."""
+        """Handles a negative length, which some transports use (see `TransportLayer.special_frame`)."""
         special_frame = self.transport.special_frame
         found = None if special_frame is None else special_frame(view, start, self)
         if found is None:
@@ -466,7 +466,7 @@ cdef class KafkaChannel:
         return payload
 
     cdef object collect(self, view):
-        """Sets the beginning of a request aside and reads on, straight into its buffer."""
+        """Sets aside the beginning of a request and reads on, straight into its buffer."""
         cdef Py_ssize_t arrived = len(view) - 4
         cdef int64_t size
         if arrived < 0:
@@ -495,7 +495,7 @@ cdef class KafkaChannel:
         return None
 
     cdef object read_exactly(self):
-        """Reads the length alone: with a bounded pool nothing is read that has not been granted."""
+        """Reads only the length: with a bounded pool nothing is read that has not been granted."""
         try:
             data = self.transport.recv(4 - len(self._head))
         except BlockingIOError:
@@ -513,7 +513,7 @@ cdef class KafkaChannel:
         return self.read_payload()
 
     def abandon_receive(self):
-        """Gives back what the pool granted for a request that will never be complete."""
+        """Returns the pool's grant for a request that will never be complete."""
         if self._pool.bounded and self._payload is not None:
             self._pool.release(self._size)
         self._payload = None
@@ -534,7 +534,7 @@ cdef class KafkaChannel:
 
     @property
     def principal(self):
-        """Who is at the other end; None before the authentication is complete, and where there is none."""
+        """The authenticated principal; None before authentication is complete, and without authentication."""
         return self.authenticator.principal if self.authenticator.complete else None
 
     def prepare(self):
@@ -564,7 +564,7 @@ cdef class KafkaChannel:
             self.mute_state = MUTED
 
     def maybe_unmute(self):
-        """Back to being read, unless a response or a throttle is still to come; returns whether it is read now."""
+        """Unmutes the channel, unless a response or throttling is pending; returns whether it is read now."""
         if self.mute_state is MUTED:
             self.mute_state = NOT_MUTED
         return self.mute_state is NOT_MUTED
@@ -575,7 +575,7 @@ cdef class KafkaChannel:
     # -- sending
 
     def write(self):
-        """Sends what the socket takes; returns the send once it has gone out whole."""
+        """Sends what the socket takes; returns the send once it is completely sent."""
         send = self.send
         if send is None:
             return None
@@ -640,7 +640,7 @@ cdef class Reactor:
         channel.mute_state = RESPONSE_PENDING
 
     def response_sent(self, KafkaChannel channel not None):
-        """Unmutes a channel after the response, unless it is throttled; returns whether it is to be resumed."""
+        """Unmutes a channel after the response, unless it is throttled; returns whether it must be resumed."""
         return self.unmuted(channel)
 
     cdef bint unmuted(self, KafkaChannel channel) except -1:
@@ -654,7 +654,7 @@ cdef class Reactor:
         return not channel.events & READ or channel.transport.has_bytes_buffered
 
     def send(self, KafkaChannel channel not None, NetworkSend send not None):
-        """Starts sending: `SENT`, `PARTLY_SENT` or `BUSY`. Raises what the transport raises."""
+        """Starts sending; returns `SENT`, `PARTLY_SENT` or `BUSY`. Raises the transport's errors."""
         return self.start_send(channel, send)
 
     cdef int start_send(self, KafkaChannel channel, NetworkSend send) except -1:
@@ -691,7 +691,7 @@ cdef class Reactor:
         return outcome
 
     def move(self, timeout_ms, arrange=None):
-        """Waits for channels to become ready and reads what they have; returns the time when they were."""
+        """Waits for channels to become ready and reads them; returns the time when they were ready."""
         cdef dict buffered = self.buffered
         cdef dict by_fd
         cdef list events
@@ -725,7 +725,7 @@ cdef class Reactor:
         return now
 
     cdef int handle(self, KafkaChannel channel, uint32_t ready, int64_t now) except -1:
-        """Reads a channel that is ready. An error is its own: it is left in `attention`."""
+        """Reads a ready channel. Leaves an error in `attention`, so that it affects only this channel."""
         cdef int64_t started = 0
         cdef bint timed
         cdef uint32_t left

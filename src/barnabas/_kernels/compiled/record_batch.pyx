@@ -12,11 +12,11 @@ from barnabas._kernels.compiled.checksum cimport crc32c_of
 from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at
 
 cdef enum:
-    # From this size on, other threads get a turn. The walk over a batch of the usual size is quicker than that.
+    # From this size on, the GIL is released. The walk over a smaller batch takes less time than that.
     LONG_WALK = 1 << 17
-    # How many bytes get their checksum before their records are looked at.
+    # How many bytes are checksummed before their records are read.
     BLOCK = 1 << 16
-    # What `parse_usual` looks at before it looks how much is left: four numbers of three bytes, and one byte.
+    # The bytes that `parse_usual` reads without checking the end: four numbers of three bytes, and one byte.
     ENOUGH = 16
 
 cdef struct Walk:
@@ -48,8 +48,9 @@ cdef bint header_is_plain(const uint8_t *data, Py_ssize_t size) noexcept nogil:
 cdef inline bint parse_usual(
     const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Fields *fields
 ) noexcept nogil:
-    """`parse_record` for one without headers, with short numbers, and more bytes behind it; of no other it says more
-    than that it is none. What it finds is what is needed here."""
+    """Reads a record without headers, with short numbers, and not at the end; returns False for any other record.
+
+    Sets only the fields that are needed here."""
     cdef const uint8_t *at = data + position[0]
     cdef const uint8_t *limit = data + size
     cdef const uint8_t *end
@@ -83,7 +84,7 @@ cdef void begin_walk(const uint8_t *header, Walk *walk) noexcept nogil:
 cdef bint step(
     const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Walk *walk, bint keys_needed
 ) noexcept nogil:
-    """Whether the next record is there, in its place, and in the range of timestamps that the header tells."""
+    """Reads the next record; returns whether its offset is the next and its timestamp in the range of the header."""
     cdef Fields fields
     cdef int64_t timestamp
     fields.detail = 0
@@ -91,7 +92,7 @@ cdef bint step(
         return False
     if fields.offset_delta != walk.seen or (keys_needed and fields.key_length < 0):
         return False
-    # Before the sum is made, which would overflow otherwise: it has to be between -1 and the largest timestamp.
+    # Check before adding, which could overflow: the timestamp must be between -1 and the largest of the header.
     if fields.timestamp_delta < -1 - walk.base or (
         fields.timestamp_delta > 0 and walk.base > walk.max_timestamp - fields.timestamp_delta
     ):
@@ -106,7 +107,7 @@ cdef bint step(
 
 
 cdef bint is_timely(const Walk *walk, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms) noexcept nogil:
-    """Whether, after the last record, the largest timestamp is what the header says, and all are near enough to now."""
+    """Whether the largest timestamp is that of the header, and all are close enough to the current time."""
     if walk.highest != walk.max_timestamp:
         return False
     if walk.highest < 0:
@@ -119,8 +120,8 @@ cdef bint is_timely(const Walk *walk, int64_t now_ms, int64_t before_max_ms, int
 cdef bint content_is_plain(
     const uint8_t *data, Py_ssize_t size, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms, bint keys_needed
 ) except -1 nogil:
-    """Checksum and records. A block of bytes gets its checksum first and has its records read then, as long as it is in
-    the processor's cache."""
+    """Checks checksum and records. A block of bytes is checksummed first, and its records are read while it is in the
+    processor's cache."""
     cdef Walk walk
     cdef Py_ssize_t position = HEADER_SIZE, summed = CRC_COVERS, block
     cdef int32_t count = int32_at(data + COUNT_AT)
@@ -141,7 +142,7 @@ cdef bint content_is_plain(
 def is_plain_batch(
     data, Py_ssize_t max_size, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms, bint keys_needed
 ):
-    """Whether there is nothing to say about a batch, and nothing in it to change."""
+    """Whether a batch is valid and needs no change: see `pure.record_batch`."""
     cdef Py_buffer buffer
     cdef const uint8_t *start
     cdef bint found
@@ -172,7 +173,7 @@ def offset_after(const uint8_t[::1] data not None):
         at += LOG_OVERHEAD + length
     if last < 0:
         return None
-    # As Python's numbers, which cannot overflow, whatever the header says.
+    # Python's numbers cannot overflow, whatever the header says.
     return (<object>int64_at(start + last)) + (<object>int32_at(start + last + LAST_DELTA_AT)) + 1
 
 

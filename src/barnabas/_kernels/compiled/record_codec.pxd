@@ -1,5 +1,4 @@
-# What other compiled modules use of the record codec: the parser of a record with what it finds, and what writes the
-# fields of a record.
+# The parts of the record codec for other compiled modules: the parser of a record, and the writers of its fields.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -12,7 +11,7 @@ cdef struct Fields:
     Py_ssize_t value_at
     int32_t header_count
     Py_ssize_t headers_at
-    # The number that goes with a fault.
+    # The detail of a fault.
     int64_t detail
 
 

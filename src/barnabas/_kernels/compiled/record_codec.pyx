@@ -2,10 +2,9 @@
 # cython: freethreading_compatible=True
 """The record codec, compiled: the twin of `pure.record_codec`, with the same names and the same behaviour.
 
-What a record looks like is told there. Here one function, `parse_record`, reads any record from any bytes: it never
-reads outside the buffer, never follows a length it has not checked, allocates nothing, and runs without the
-interpreter's lock. Reader and walk are two ways to use it. It only finds out which fault a record has;
-`faults.record_error` says it in words.
+The twin describes the format of a record. Here one function, `parse_record`, reads any record from any bytes: it never
+reads outside the buffer, never uses a length that it has not checked, allocates nothing, and runs without the GIL. The
+reader and the walk use it. It only determines the fault of a record; `faults.record_error` has the messages.
 """
 
 cimport cython
@@ -33,7 +32,7 @@ cdef inline bint add_overflows(int64_t a, int64_t b) noexcept nogil:
 # ---------------------------------------------------------------------------------------------------- parsing
 
 cdef int parse_record(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Fields *fields) noexcept nogil:
-    """Reads the record at `position`, checks all of it, and moves on to the end of it. A fault, or 0."""
+    """Reads and checks the record at `position`, and moves the position to its end; returns a fault, or 0."""
     cdef Py_ssize_t at = position[0]
     cdef Py_ssize_t end
     cdef int32_t length
@@ -48,7 +47,7 @@ cdef int parse_record(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position
     end = at + length
     if at >= size:
         return TRUNCATED
-    at += 1  # the attributes, of which none are in use
+    at += 1  # the attributes, which are unused
     fault = get_varlong(data, size, &at, &fields.timestamp_delta)
     if fault:
         return fault
@@ -118,12 +117,12 @@ cdef int parse_record(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position
 # ---------------------------------------------------------------------------------------------------- reading
 
 @cython.final
-@cython.no_gc  # made of bytes, views and strings, which hold no reference back: nothing for the collector to find
+@cython.no_gc  # bytes, views and strings hold no reference back: there is no cycle to collect
 cdef class Record:
     """One record, read from a batch. `headers` is a tuple of ``(key, value or None)`` pairs.
 
-    `size_in_bytes` is what the record takes up in the uncompressed batch. Header keys that are not UTF-8 are decoded
-    with ``surrogateescape``: nothing stops a producer from writing them, and this way they survive being written again.
+    `size_in_bytes` is the record's size in the uncompressed batch. Header keys that are not UTF-8 are decoded with
+    ``surrogateescape``: producers can write them, and this way they survive being written again.
     """
 
     cdef readonly int64_t offset
@@ -166,7 +165,7 @@ cdef class Record:
 
 @cython.final
 cdef class _RecordIterator:
-    """The records of an uncompressed records section, one at a time."""
+    """Iterates over the records of an uncompressed records section."""
 
     cdef Py_buffer _buffer
     cdef bint _has_buffer
@@ -179,7 +178,7 @@ cdef class _RecordIterator:
     cdef int64_t _base_timestamp
     cdef int64_t _log_append_time
     cdef bint _has_log_append_time
-    # The bytes as a Python view, to slice from; None where keys and values are copied.
+    # The bytes as a Python view, for slices; None if keys and values are copied.
     cdef object _view
 
     def __cinit__(self, data, int32_t count, int64_t base_offset, int64_t base_timestamp, log_append_time, bint copy):
@@ -227,7 +226,7 @@ cdef class _RecordIterator:
         self._index = index + 1
 
         record = Record.__new__(Record)
-        # Unsigned, because a sum that wraps is defined there; the caller has checked that there is room.
+        # Unsigned, because overflow is defined there; the caller has checked the range.
         record.offset = <int64_t>(<uint64_t>self._base_offset + <uint64_t><int64_t>fields.offset_delta)
         if self._has_log_append_time:
             record.timestamp = self._log_append_time
@@ -247,7 +246,7 @@ cdef class _RecordIterator:
         return self._view[at:at + length]
 
     cdef tuple _headers(self, Py_ssize_t at, int32_t count):
-        # parse_record has been over all of this: the lengths are right.
+        # parse_record has checked these lengths.
         cdef list headers = []
         cdef int32_t length = 0
         cdef int number
@@ -264,7 +263,7 @@ cdef class _RecordIterator:
 
 
 def iterate_records(data, count, base_offset, base_timestamp, log_append_time, copy):
-    """The records of an uncompressed records section, one at a time.
+    """Returns an iterator over the records of an uncompressed records section.
 
     With `log_append_time`, every record gets that timestamp. Without `copy`, keys and values are views of `data`.
     """
@@ -272,11 +271,11 @@ def iterate_records(data, count, base_offset, base_timestamp, log_append_time, c
 
 
 def walk_records(data, int32_t count, int64_t base_timestamp, int32_t last_offset_delta, bint consecutive):
-    """Checks every record without making an object of any.
+    """Checks every record without creating objects.
 
-    Offset deltas must be 0, 1, 2 ... where `consecutive`, and otherwise ascend within ``0 .. last_offset_delta``.
+    Offset deltas must be 0, 1, 2 ... if `consecutive`, and otherwise ascend within ``0 .. last_offset_delta``.
     Returns the smallest and the largest timestamp, the offset delta of the largest (the first one of several), and the
-    number of the first record without a key (-1: all have one). Without records the timestamps are -1.
+    index of the first record without a key (-1: all have one). Without records the timestamps are -1.
     """
     cdef Py_buffer buffer
     cdef Fields fields
@@ -328,13 +327,13 @@ def walk_records(data, int32_t count, int64_t base_timestamp, int32_t last_offse
 # ---------------------------------------------------------------------------------------------------- writing
 
 cdef bytes as_bytes(object data):
-    """A copy of anything bytes-like; bytes are bytes already."""
+    """Copies anything bytes-like; returns bytes unchanged."""
     return <bytes>data if PyBytes_CheckExact(data) else memoryview(data).tobytes()
 
 
 cpdef bytes encode_headers(headers):
-    """The header section of a record, with the count in front."""
-    cdef list fields = []  # key, value, key, value ...: a str that has its UTF-8 form at hand, bytes, or None
+    """Encodes the header section of a record, including the count."""
+    cdef list fields = []  # key, value, key, value ...: a str with cached UTF-8, bytes, or None
     cdef Py_ssize_t size, length = 0, count = 0
     cdef bytes section
     cdef uint8_t *out
@@ -379,7 +378,7 @@ cpdef bytes encode_headers(headers):
 
 
 def size_of_payload(key, value, headers=()):
-    """The bytes that key, value and headers take up in a record, with their lengths."""
+    """Returns the size of key, value and headers in a record, including their lengths."""
     return payload_size(key, value, headers)
 
 

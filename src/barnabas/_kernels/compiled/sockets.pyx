@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=False
 # cython: freethreading_compatible=True
-"""System calls that never wait, made without giving the interpreter lock away.
+"""Non-blocking system calls that keep the GIL.
 
-Python lets go of that lock around every system call on a socket, because the call might wait. Here none can: the sockets
-are non-blocking and the wait for readiness, the one call that is meant to wait, does let go. To give the lock away for a
-call of a microsecond costs more than the call as soon as another thread wants it: that thread takes over, and this one
-has to queue up for the lock again.
+Python releases the GIL around every system call on a socket, because the call might block. Here none can: the sockets
+are non-blocking, and waiting for readiness, the one call that may block, does release it. Releasing the GIL for a call
+of a microsecond costs more than the call as soon as another thread wants it: that thread takes over, and this one has
+to wait for the GIL again.
 
 The twins are the methods of `socket.socket` and `select.epoll` themselves.
 """
@@ -70,13 +70,13 @@ cdef extern from "sockets.h":
 
 cdef enum:
     EVENT_COUNT = 512
-    LONG_SEND = 1 << 16  # from here on, the copy into the kernel is worth letting others run
+    LONG_SEND = 1 << 16  # from this size on, the GIL is released during the copy into the kernel
     # Several buffers are a client's request with many batches. A thread that fills batches all the time would keep the
-    # lock for a whole switch interval, which is as long as the copy of many megabytes.
+    # GIL for a whole switch interval, which is as long as the copy of many megabytes.
     LONG_SENDMSG = 1 << 20
-    # A request with one batch as large as this is a table's, whose sender spends its time outside of the lock.
+    # A request with one batch of this size is a table's, whose sender spends its time without the GIL.
     LONG_BUFFER = 1 << 19
-    LONG_RECV = 1 << 18  # the same for what has arrived; less than that is received at once
+    LONG_RECV = 1 << 18  # the same limit for receiving
 
 
 MAX_EVENTS = EVENT_COUNT
@@ -90,7 +90,7 @@ def wait(epoll, double timeout_ms):
     """
     cdef epoll_event events[EVENT_COUNT]
     cdef int fd = epoll.fileno(), count, i
-    # Part of a millisecond is rounded up, or a caller with so little time left would spin.
+    # Round up, or a caller with less than a millisecond left would spin.
     cdef int timeout = <int>ceil(min(timeout_ms, LONGEST_MS))
     if timeout:
         with nogil:
@@ -106,17 +106,16 @@ def wait(epoll, double timeout_ms):
 
 
 def new_buffer(Py_ssize_t size):
-    """A buffer of so many bytes, which are whatever was there before: it is about to be received into."""
+    """Returns an uninitialized buffer of `size` bytes, to receive into."""
     if size < 0:
         raise ValueError(f"a buffer of {size} bytes")
     return PyByteArray_FromStringAndSize(NULL, size)
 
 
 def large_buffer(Py_ssize_t size):
-    """`new_buffer` for one that is used again and again: with large pages, as far as the system has any.
+    """Returns an uninitialized buffer that will be reused: with huge pages, if the system has any.
 
-    It finds memory for a large page in a tenth of the time that it takes for as many small ones, and the processor need
-    not look up where each of those is.
+    Allocating a huge page takes a tenth of the time of as many small ones, and address translation is faster.
     """
     cdef bytearray buffer = new_buffer(size)
     barnabas_large_pages(PyByteArray_AS_STRING(buffer), size)
@@ -124,14 +123,14 @@ def large_buffer(Py_ssize_t size):
 
 
 def resize(buffer, Py_ssize_t size):
-    """Makes a buffer longer. What is new in it is whatever was there before: it is about to be received into."""
-    if not PyByteArray_Check(buffer):  # of that type, or of one derived from it
+    """Makes a buffer longer. The new part is uninitialized, to receive into."""
+    if not PyByteArray_Check(buffer):  # of that type or a subtype
         raise TypeError(f"{buffer!r} is no bytearray")
     PyByteArray_Resize(buffer, size)
 
 
 cdef class SocketIo:
-    """Reads and writes one socket; `close` must come before the socket's own, for a number that is free is used again."""
+    """Reads and writes one socket; call `close` before the socket's own, because descriptors are reused."""
 
     cdef int _fd
     cdef list _files
@@ -144,12 +143,12 @@ cdef class SocketIo:
         self._fd = -1
 
     def keep_files(self, list files not None, int most):
-        """From now on appends received file descriptors to `files`; receiving fails if there are more than `most`."""
+        """Appends received file descriptors to `files` from now on; receiving fails if there are more than `most`."""
         self._files = files
         self._most_files = most
 
     cdef ssize_t _receive(self, void *buffer, size_t size, bint long_one) except -2:
-        """As the system's ``recv``, but for the files. Others may run during a long one."""
+        """Calls the system's ``recv``, and keeps received files. Releases the GIL during a long call."""
         cdef int found[BARNABAS_MOST_FILES]
         cdef int count = 0, index
         cdef int fd = self._fd
@@ -174,9 +173,9 @@ cdef class SocketIo:
         return got
 
     def recv(self, Py_ssize_t size):
-        """Up to so many bytes, none at the end of the stream, in a buffer that may be written to.
+        """Returns up to `size` bytes, none at the end of the stream, in a writable buffer.
 
-        A broker writes offsets into the batches that it receives, and would have to copy them first otherwise.
+        A broker writes offsets into the batches that it receives, and would otherwise have to copy them first.
         """
         cdef ssize_t count
         cdef bytearray data = new_buffer(size)
@@ -192,7 +191,7 @@ cdef class SocketIo:
         return data
 
     def recv_into(self, buffer):
-        """Receives into a buffer what fits and is there; returns how many bytes that were, none at the end."""
+        """Receives into a buffer; returns the number of bytes, zero at the end of the stream."""
         cdef Py_buffer view
         cdef ssize_t count
         cdef int waiting = 0
@@ -212,11 +211,11 @@ cdef class SocketIo:
             PyBuffer_Release(&view)
 
     def send(self, data):
-        """Sends what the socket takes now; returns how many bytes that were."""
+        """Sends what the socket takes now; returns the number of bytes."""
         return self._send(data, MSG_DONTWAIT)
 
     def send_more(self, data):
-        """`send` for what is not the end: the system may wait with the packet until that is there."""
+        """Does `send` when more will follow: the system may delay the packet until then."""
         return self._send(data, MSG_DONTWAIT | BARNABAS_MORE)
 
     cdef object _send(self, data, int flags):
@@ -239,7 +238,7 @@ cdef class SocketIo:
             PyBuffer_Release(&view)
 
     def send_with_files(self, bytes data not None, list files not None):
-        """`send` for a few bytes, with the descriptors of files that the other end is to have, too."""
+        """Does `send` for a few bytes, and passes the descriptors of files to the peer."""
         cdef int numbers[BARNABAS_MOST_FILES]
         cdef int count = len(files), index
         cdef ssize_t sent
@@ -256,9 +255,9 @@ cdef class SocketIo:
             PyErr_CheckSignals()
 
     def send_file(self, int source, int64_t position, Py_ssize_t count):
-        """Sends part of a file, as far as the socket takes it now; returns how many bytes that were.
+        """Sends part of a file, as much as the socket takes now; returns the number of bytes.
 
-        The one call here that always lets others run: it may have to wait for the disk.
+        Always releases the GIL, because it may have to wait for the disk.
         """
         cdef ssize_t sent
         if not BARNABAS_SENDS_FILES:  # other systems have a ``sendfile`` with another signature
@@ -275,7 +274,7 @@ cdef class SocketIo:
             PyErr_CheckSignals()
 
     def sendmsg(self, list buffers not None):
-        """`send` for several buffers, one after the other."""
+        """Does `send` for several consecutive buffers."""
         cdef Py_ssize_t count = len(buffers), taken = 0, total = 0, longest = 0, index
         cdef Py_buffer *views = <Py_buffer *>malloc((count + 1) * sizeof(Py_buffer))
         cdef iovec *vectors = <iovec *>malloc((count + 1) * sizeof(iovec))
@@ -313,7 +312,7 @@ cdef class SocketIo:
 
 
 def address_of(buffer):
-    """Where the first byte of a buffer is."""
+    """Returns the address of the first byte of a buffer."""
     cdef Py_buffer view
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     cdef size_t address = <size_t>view.buf

@@ -45,11 +45,11 @@ cdef class Timeline:
 
     @property
     def unanswered(self):
-        """Whether no response that ends this request has been given."""
+        """Whether no response has ended this request yet."""
         return self._unanswered
 
     def claim_answer(self):
-        """Whether the caller may give the one response that ends this request; true once."""
+        """Whether the caller may send the one response that ends this request; true once."""
         return self.claim()
 
     cdef bint claim(self) except -1:
@@ -60,7 +60,7 @@ cdef class Timeline:
         return mine
 
     def finish(self, int64_t now_ns):
-        """Claims the answer, which is complete: T3, and the end of whatever was still going on."""
+        """Claims the complete response: sets T3, and ends everything still in progress."""
         if not self.claim():
             return False
         self.response_complete_time_ns = now_ns
@@ -71,13 +71,13 @@ cdef class Timeline:
         return True
 
     def handler_done(self, clock):
-        """The handler has returned: unless it has answered, the request waits for others from here on."""
+        """Records that the handler has returned: without a response, the request now waits for others."""
         if self.api_local_complete_time_ns == UNSET:
             self.api_local_complete_time_ns = clock()
         self._release()
 
     def release_buffer(self):
-        """Lets the memory go. Views that a handler still holds stay valid; only the count of the pool goes down."""
+        """Releases the memory. Views that a handler still holds stay valid; only the count of the pool goes down."""
         self._release()
 
     cdef int _release(self) except -1:
@@ -90,7 +90,7 @@ cdef class Timeline:
         return 0
 
     def complete(self, int64_t network_thread_time_ns, response):
-        """The end: writes the timeline into the metrics."""
+        """Ends the request: writes its timeline into the metrics."""
         if network_thread_time_ns and self.record_network_thread_time is not None:
             self.record_network_thread_time(network_thread_time_ns)
         self.times.record(self, response)
@@ -141,7 +141,7 @@ cdef class TimelineRecorder:
         self._by_api = {}
 
     def record(self, Timeline request not None, response):
-        """The request has ended: see `Timeline.record_in` for how its moments become durations."""
+        """Records a request that has ended: see `Timeline.record_in` for its durations."""
         cdef PyObject *found
         cdef int64_t now = self._now()
         found = PyDict_GetItemWithError(self._by_api, request.api_key)

@@ -48,7 +48,7 @@ cdef inline int get_varint(const uint8_t *data, Py_ssize_t size, Py_ssize_t *pos
 
 
 cdef inline bint short_number(const uint8_t **position, int64_t *out) noexcept nogil:
-    """A number of up to three bytes, where so many may be looked at; False if it is longer."""
+    """Reads a number of up to three bytes, which must be readable; returns False if it is longer."""
     cdef const uint8_t *at = position[0]
     cdef uint64_t raw = at[0]
     if raw < 0x80:
