@@ -67,12 +67,14 @@ def free_port() -> int:
 def test_all_is_well(doctor: Doctor) -> None:
     with EmbeddedBroker() as broker:
         findings = doctor(broker.bootstrap_servers, 0)
-        assert {finding["status"] for finding in findings.values()} == {"ok"}
+        statuses = {finding["status"] for finding in findings.values()}
+        assert statuses == ({"ok", "warning"} if _kernels.PURE else {"ok"}), "it warns of Python twins"
         assert "advertised, broker 1" in findings
         assert "controller" in findings
         assert "no authorizer" in findings["access"]["what"]
         text = doctor.text(broker.bootstrap_servers)
-        assert len(text.splitlines()) == len(findings), "one line each"
+        remedies = sum(finding["status"] != "ok" for finding in findings.values())
+        assert len(text.splitlines()) == len(findings) + remedies, "one line each, and one for a remedy"
 
 
 def test_the_address_is_none(doctor: Doctor) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from barnabas._kernels import is_compiled
 from barnabas.records.columns.arrow import assemble_sections, encode_batches, fetch_sections
 from barnabas.records.columns.memory import (
     LEAST_BYTES,
@@ -18,6 +19,8 @@ from barnabas.records.columns.memory import (
     ColumnPieces,
     TableMemory,
 )
+
+copies_early = pytest.mark.skipif(not is_compiled("columns"), reason="the twin copies nothing early")
 
 SIZE = 2 * LEAST_BYTES
 
@@ -91,6 +94,7 @@ def test_threads_do_not_get_the_same() -> None:
     assert not clashes
 
 
+@copies_early
 def test_tables_that_are_kept_stay_as_they_are() -> None:
     """Each table of long values in memory that others had; those that somebody holds are not written to."""
     memory = TableMemory()
@@ -120,6 +124,7 @@ def test_pieces_of_a_buffer() -> None:
     assert [arrow.to_pybytes() for arrow, _ in cut] == [bytes([number + 1]) * size for number, size in enumerate(sizes)]
 
 
+@copies_early
 def test_who_keeps_an_offset_does_not_keep_the_values() -> None:
     memory = TableMemory()
     values = [bytes(1_000) for _ in range(3_000)]
