@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -111,6 +111,20 @@ def key_values(texts: list[str]) -> dict[str, str]:
             raise UsageError(f"a setting must have the form key=value: {text!r}")
         found[key.strip()] = value
     return found
+
+
+def add_states(parser: ArgumentParser, things: str, states: Sequence[str]) -> None:
+    """Adds an option that selects groups or transactions by state."""
+    parser.add_argument(
+        "-s",
+        "--state",
+        dest="states",
+        action="append",
+        default=[],
+        choices=states,
+        metavar="STATE",
+        help=f"only {things} in this state; may be repeated: {', '.join(states)}",
+    )
 
 
 def add_yes(parser: ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.cli.admin import add_common, add_yes, administered, confirm, explain, tell, tell_outcome
+from barnabas.cli.admin import add_common, add_states, add_yes, administered, confirm, explain, tell, tell_outcome
 from barnabas.cli.arguments import ArgumentParser, add_command
 from barnabas.cli.console import CommandError, UsageError
 from barnabas.cli.group_reset import add_reset
@@ -40,16 +40,7 @@ def add_groups(commands: Commands) -> None:
 
     listing = add_command(actions, "list", list_command, "show all groups", "Shows all groups.")
     add_common(listing)
-    listing.add_argument(
-        "-s",
-        "--state",
-        dest="states",
-        action="append",
-        default=[],
-        choices=_STATES,
-        metavar="STATE",
-        help=f"only groups in this state; may be repeated: {', '.join(_STATES)}",
-    )
+    add_states(listing, "groups", _STATES)
     listing.add_argument(
         "-t",
         "--type",

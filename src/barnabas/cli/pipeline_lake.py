@@ -63,15 +63,10 @@ def lake_config(
 
 def run_lake(spark: SparkSession, config: LakeConfig, display: ProgressDisplay, stop: threading.Event) -> None:
     from barnabas.spark.pipelines.lake import build
-    from barnabas.spark.pipelines.runner import watch
+    from barnabas.spark.pipelines.runner import watch_and_stop
 
     name = f"lake-{config.name}"
     display.note(name, "starting")
     query = build(spark, config)
-    try:
-        watch(query, name, display, stop)
-    finally:
-        if query.isActive:
-            display.note(name, "stopping")
-            query.stop()
+    watch_and_stop(query, name, display, stop)
     display.note(name, f"done: {config.location}")

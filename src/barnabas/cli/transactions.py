@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from barnabas.cli.admin import add_common, add_yes, administered, confirm, tell, tell_outcome
+from barnabas.cli.admin import add_common, add_states, add_yes, administered, confirm, tell, tell_outcome
 from barnabas.cli.arguments import ArgumentParser, add_command
 from barnabas.cli.console import CommandError, UsageError
 from barnabas.cli.times import parse_duration_ms
@@ -42,16 +42,7 @@ def add_transactions(commands: Commands) -> None:
         actions, "list", list_command, "show transactional IDs", "Shows transactional IDs with their states."
     )
     add_common(listing)
-    listing.add_argument(
-        "-s",
-        "--state",
-        dest="states",
-        action="append",
-        default=[],
-        choices=_STATES,
-        metavar="STATE",
-        help=f"only transactions in this state; may be repeated: {', '.join(_STATES)}",
-    )
+    add_states(listing, "transactions", _STATES)
     listing.add_argument("--min-duration", metavar="TIME", help="only transactions open for at least this long")
     listing.add_argument("--pattern", metavar="REGEX", help="only matching transactional IDs")
 

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from barnabas.common.config_def import ConfigDef, ConfigKey, Importance, Password, Range, Type, convert_to_string
-from barnabas.metadata.configs import ConfigResourceType
+from barnabas.metadata.configs import ConfigResourceType, ConfigSource
 
 MIN_IN_SYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION_ENABLE = "unclean.leader.election.enable"
-
-
-class ConfigSource(IntEnum):
-    """The source of a config's value; the codes of DescribeConfigs."""
-
-    TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
 
 
 class ConfigEntry(NamedTuple):

@@ -25,6 +25,19 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
+class ConfigSource(IntEnum):
+    """The source of a value, with the codes of DescribeConfigs."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
+
+
 class ConfigResource(NamedTuple):
     """A resource with a configuration. A broker is named by its ID; the empty name is the default of all brokers.
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import IntEnum
 from typing import Any, TypeAlias
 
 from barnabas.broker.config import runtime_loggers
@@ -41,7 +40,7 @@ from barnabas.common.topic_names import validate_topic_name
 from barnabas.log.config.log_config_def import LOG_CONFIG_DEF
 from barnabas.log.config.server_log_config import server_synonym
 from barnabas.metadata.cache import MetadataCache
-from barnabas.metadata.configs import ConfigResource, ConfigResourceType, Settings
+from barnabas.metadata.configs import ConfigResource, ConfigResourceType, ConfigSource, Settings
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -52,19 +51,6 @@ from barnabas.protocol.messages.describe_configs import (
 logger = LimitedLogger(logging.getLogger(__name__))
 
 Entry: TypeAlias = DescribeConfigsResourceResult
-
-
-class ConfigSource(IntEnum):
-    """The source of a value, with the codes of DescribeConfigs."""
-
-    TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    CLIENT_METRICS_CONFIG = 7
-    GROUP_CONFIG = 8
 
 
 _UNKNOWN_TYPE = 0

@@ -46,10 +46,29 @@ class _Event(Generic[S, T]):
         return f"<{type(self).__name__} {self.name} {self.key}>"
 
 
-class WriteEvent(_Event[S, T]):
+class _AppendEvent(_Event[S, T]):
+    """An event that appends records, and waits until they are committed, or times out."""
+
+    __slots__ = ("_timeout",)
+
+    def __init__(self, runtime: CoordinatorRuntime[S], name: str, partition: TopicPartition) -> None:
+        super().__init__(runtime, name, partition)
+        self._timeout: _OperationTimeout | None = None
+
+    def _start_timeout(self, timeout_ms: int) -> None:
+        if not self.future.done():
+            self._timeout = _OperationTimeout(self._runtime, self, timeout_ms)
+            self._runtime.start_timeout(self._timeout)
+
+    def _cancel_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+
+
+class WriteEvent(_AppendEvent[S, T]):
     """An operation that may write. Its response waits until its records are committed, or times out."""
 
-    __slots__ = ("_guard", "_operation", "_producer_epoch", "_producer_id", "_result", "_timeout", "timeout_ms")
+    __slots__ = ("_guard", "_operation", "_producer_epoch", "_producer_id", "_result", "timeout_ms")
 
     def __init__(
         self,
@@ -69,7 +88,6 @@ class WriteEvent(_Event[S, T]):
         self._producer_epoch = producer_epoch
         self._guard = guard
         self._result: CoordinatorResult[T] | None = None
-        self._timeout: _OperationTimeout | None = None
 
     def run(self) -> None:
         with self._runtime.active_context(self.key) as context:
@@ -83,15 +101,12 @@ class WriteEvent(_Event[S, T]):
                 producer_epoch=self._producer_epoch,
                 guard=self._guard,
             )
-        if not self.future.done():
-            self._timeout = _OperationTimeout(self._runtime, self, self.timeout_ms)
-            self._runtime.start_timeout(self._timeout)
+        self._start_timeout(self.timeout_ms)
 
     def complete(self, error: BaseException | None) -> None:
         if self.future.done():
             return
-        if self._timeout is not None:
-            self._timeout.cancel()
+        self._cancel_timeout()
         result = self._result
         if result is not None and result.append_future is not None:
             _settle(result.append_future, error)
@@ -102,7 +117,7 @@ class WriteEvent(_Event[S, T]):
             self.future.set_result(result.response)
 
 
-class CompleteTransactionEvent(_Event[S, None]):
+class CompleteTransactionEvent(_AppendEvent[S, None]):
     """Ends a transaction in this partition."""
 
     __slots__ = (
@@ -110,7 +125,6 @@ class CompleteTransactionEvent(_Event[S, None]):
         "_producer_epoch",
         "_producer_id",
         "_result",
-        "_timeout",
         "_timeout_ms",
         "_version",
     )
@@ -134,7 +148,6 @@ class CompleteTransactionEvent(_Event[S, None]):
         self._result = result
         self._timeout_ms = timeout_ms
         self._version = transaction_version
-        self._timeout: _OperationTimeout | None = None
 
     def run(self) -> None:
         with self._runtime.active_context(self.key) as context:
@@ -146,15 +159,12 @@ class CompleteTransactionEvent(_Event[S, None]):
                 self._result,
                 self._version,
             )
-        if not self.future.done():
-            self._timeout = _OperationTimeout(self._runtime, self, self._timeout_ms)
-            self._runtime.start_timeout(self._timeout)
+        self._start_timeout(self._timeout_ms)
 
     def complete(self, error: BaseException | None) -> None:
         if self.future.done():
             return
-        if self._timeout is not None:
-            self._timeout.cancel()
+        self._cancel_timeout()
         if error is not None:
             self.fail(error)
         else:

@@ -52,17 +52,24 @@ def run_stream(
     stop = stop or threading.Event()
     display.note(name, "starting")
     query = pipeline.build(spark, config)
-    try:
-        watch(query, name, display, stop)
-    finally:
-        # Whatever the reason: nobody is there any more to look after it. A batch that is cut off is run again.
-        if query.isActive:
-            display.note(name, "stopping")
-            query.stop()
+    watch_and_stop(query, name, display, stop)
     if config.once and not stop.is_set():
         display.note(name, "compacting")
         compact(spark, pipeline, config)
     display.note(name, "done")
+
+
+def watch_and_stop(query: StreamingQuery, name: str, display: ProgressDisplay, stop: threading.Event) -> None:
+    """Shows progress until the query ends or `stop` is set; stops the query in any case.
+
+    A batch that is interrupted is run again by the next start.
+    """
+    try:
+        watch(query, name, display, stop)
+    finally:
+        if query.isActive:
+            display.note(name, "stopping")
+            query.stop()
 
 
 def watch(query: StreamingQuery, name: str, display: ProgressDisplay, stop: threading.Event) -> None:
