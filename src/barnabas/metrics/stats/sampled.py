@@ -201,13 +201,10 @@ class SampledStat(ABC):
         return f"{type(self).__name__}({self.samples!r}, current={self._current_index})"
 
 
-class WindowedSum(SampledStat):
-    """The sum of the values."""
+class _SummedStat(SampledStat):
+    """A statistic whose samples are sums of values."""
 
     __slots__ = ()
-
-    def __init__(self, window_ms: int | None = None) -> None:
-        super().__init__(0.0, window_ms)
 
     def update(self, sample: Sample, value: float) -> None:
         sample.value += value
@@ -215,6 +212,15 @@ class WindowedSum(SampledStat):
     def update_all(self, sample: Sample, values: Sequence[float]) -> None:
         # Adds one by one, as `update` does: sum() adds floats differently since Python 3.12.
         sample.value = reduce(add, values, sample.value)
+
+
+class WindowedSum(_SummedStat):
+    """The sum of the values."""
+
+    __slots__ = ()
+
+    def __init__(self, window_ms: int | None = None) -> None:
+        super().__init__(0.0, window_ms)
 
     def combine(self, samples: Sequence[Sample]) -> float:
         # Not sum(), which since Python 3.12 compensates rounding errors that Kafka has.
@@ -236,20 +242,13 @@ class WindowedCount(WindowedSum):
         sample.value += len(values)
 
 
-class Avg(SampledStat):
+class Avg(_SummedStat):
     """The mean of the values; NaN without values."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__(0.0)
-
-    def update(self, sample: Sample, value: float) -> None:
-        sample.value += value
-
-    def update_all(self, sample: Sample, values: Sequence[float]) -> None:
-        # Adds one by one, as `update` does: sum() adds floats differently since Python 3.12.
-        sample.value = reduce(add, values, sample.value)
 
     def combine(self, samples: Sequence[Sample]) -> float:
         total = 0.0
