@@ -15,11 +15,10 @@ from barnabas.controller.config_schema import (
     ELECTION_CONFIGS,
     ELECTION_SCHEMA,
     ConfigEntry,
-    ConfigSource,
     KafkaConfigSchema,
 )
 from barnabas.controller.config_validator import ControllerConfigurationValidator
-from barnabas.metadata.configs import ConfigResource, ConfigResourceType
+from barnabas.metadata.configs import ConfigResource, ConfigResourceType, ConfigSource
 from barnabas.metadata.metadata_version import MetadataVersion
 from barnabas.protocol.internal.metadata import ClearElrRecord, ConfigRecord
 from barnabas.protocol.messages import alter_configs, incremental_alter_configs

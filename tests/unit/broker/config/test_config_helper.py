@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.config.config_helper import ConfigHelper, ConfigSource
+from barnabas.broker.config.config_helper import ConfigHelper
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.java_double import java_double
 from barnabas.common.errors import Errors
 from barnabas.metadata.cache import MetadataCache
-from barnabas.metadata.configs import ConfigResourceType
+from barnabas.metadata.configs import ConfigResourceType, ConfigSource
 from barnabas.protocol.internal.metadata import ConfigRecord
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResource,
