@@ -31,6 +31,14 @@ def add_format(commands: Commands) -> None:
         "-r", "--release-version", metavar="X.Y", help="the initial metadata.version; default: the latest"
     )
     parser.add_argument(
+        "-S",
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="add a user: 'SCRAM-SHA-256=[name=alice,password=secret]', or @FILE with one per line; may be repeated",
+    )
+    parser.add_argument(
         "-g", "--ignore-formatted", action="store_true", help="skip directories that are already formatted"
     )
 
@@ -41,6 +49,7 @@ def format_command(
     data_dir: Path | None,
     cluster_id: str | None,
     release_version: str | None,
+    add_scram: list[str],
     ignore_formatted: bool,
 ) -> None:
     settings = node_settings(config, parse_overrides(overrides), data_dir)
@@ -49,7 +58,11 @@ def format_command(
 
     try:
         report = format_storage(
-            settings, cluster_id=cluster_id, release_version=release_version, ignore_formatted=ignore_formatted
+            settings,
+            cluster_id=cluster_id,
+            release_version=release_version,
+            ignore_formatted=ignore_formatted,
+            add_scram=add_scram,
         )
     except FormatError as error:
         raise CommandError(str(error)) from None
