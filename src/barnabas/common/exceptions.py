@@ -89,6 +89,10 @@ class AuthenticationError(InvalidConfigurationError):
     """The client could not be authenticated."""
 
 
+class SslAuthenticationError(AuthenticationError):
+    """The TLS handshake failed. Trying again with the same settings is useless."""
+
+
 class AuthorizationError(InvalidConfigurationError):
     """The principal lacks a permission."""
 

@@ -1,7 +1,7 @@
 """Sockets and the threads that own them: the only package that does network I/O.
 
     reactor/      the selector and its channels: readiness, reads, writes, mute states; used by brokers and clients
-    transport/    how bytes get in and out of one socket: plaintext, or the local socket
+    transport/    how bytes get in and out of one socket: plaintext, TLS, or the local socket
     server/       listeners, acceptors, processors and connection quotas
     client/       the network client: connections to nodes, requests in flight, version negotiation
 

@@ -26,19 +26,26 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum, auto
+from functools import partial
 
 from barnabas._kernels import reactor
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
-from barnabas.common.errors import AuthenticationError, ProtocolError
+from barnabas.common.errors import AuthenticationError, ProtocolError, SslAuthenticationError
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.network.reactor.channel import ChannelState, KafkaChannel, ResponseBeforeCloseError
+from barnabas.network.reactor.channel import (
+    ChannelState,
+    InvalidReceiveError,
+    KafkaChannel,
+    ResponseBeforeCloseError,
+)
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.reactor.idle import IdleExpiryManager
 from barnabas.network.reactor.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.reactor.mute import NOT_MUTED
 from barnabas.network.reactor.poller import READ, READABLE, WRITE, Poller, make_poller, make_waker
 from barnabas.network.reactor.send import NetworkSend
-from barnabas.network.transport import TransportLayer
+from barnabas.network.transport import ELSEWHERE, TransportLayer
+from barnabas.network.transport.foreign import foreign_protocol
 
 Reactor = reactor.Reactor
 SelectorStats = reactor.SelectorStats
@@ -46,8 +53,13 @@ SENT, PARTLY_SENT, RESUME, GONE = reactor.SENT, reactor.PARTLY_SENT, reactor.RES
 PREPARE, HELD, NOTHING, UNKNOWN = reactor.PREPARE, reactor.HELD, reactor.NOTHING, reactor.UNKNOWN
 
 log = LimitedLogger(logging.getLogger(__name__))
+rejections = LimitedLogger(logging.getLogger(__name__), lines=10, window_ms=10_000)
+"""Logs failed handshakes and authentications, which anybody can cause in any number: on average one line a second."""
 
 UNLIMITED = 2**31 - 1
+PREPARED_PER_POLL = 16
+"""How many handshakes and authentications one poll continues. The rest stays ready for the next poll, so that requests
+of open connections do not wait for hundreds of new ones."""
 
 _READY = ChannelState.READY
 """Bound here because it is used before every request: a member lookup in an enum class costs as much as a call."""
@@ -130,6 +142,8 @@ class Selector:
         self._listeners: dict[int, Callable[[], None]] = {}
         """Callbacks for listening sockets that have a connection to accept, by descriptor."""
         self._waker = make_waker(self._poller)
+        self._stepped: deque[KafkaChannel] = deque()
+        """Channels whose handshake step another thread has completed. That thread appends, this one takes."""
 
     # -- connections
 
@@ -419,12 +433,46 @@ class Selector:
         now = reactor.move(timeout_ms, self._may_run_out)
         if reactor.attention:
             left, reactor.attention = reactor.attention, []
+            preparing = []
             for channel, flags, error in left:
                 if flags & UNKNOWN:
                     self._woken(channel)
+                elif flags & PREPARE:
+                    preparing.append((channel, flags))
                 else:
                     self._attend(channel, flags, error, now)
+            if preparing:
+                self._prepare(preparing, now)
+        if self._stepped:
+            self._continue_stepped(now)
         return now
+
+    def _prepare(self, channels: list[tuple[KafkaChannel, int]], now: int) -> None:
+        """Continues connecting, handshake and authentication of some ready channels. The poller reports the rest again.
+
+        Which ones is left to chance: otherwise a few busy peers could keep all others from ever being ready.
+        """
+        if len(channels) > PREPARED_PER_POLL:
+            self._random.shuffle(channels)
+            for channel, _ in channels[PREPARED_PER_POLL:]:
+                if channel.has_bytes_buffered:
+                    self.reactor.buffered[channel] = None
+        for channel, flags in channels[:PREPARED_PER_POLL]:
+            self._attend(channel, flags, None, now)
+
+    def _continue_stepped(self, now: int) -> None:
+        """Continues the handshakes whose step another thread has completed, as many as one poll may."""
+        for _ in range(min(len(self._stepped), PREPARED_PER_POLL)):
+            channel = self._stepped.popleft()
+            if self.channels.get(channel.id) is channel:
+                self._attend(channel, READ | PREPARE, None, now)
+        if self._stepped:
+            self.wakeup()
+
+    def _step_completed(self, channel: KafkaChannel) -> None:
+        """Called by the thread that ran a step of a channel's handshake."""
+        self._stepped.append(channel)
+        self.wakeup()
 
     def _attend(self, channel: KafkaChannel, flags: int, error: Exception | None, now: int) -> None:
         """Handles a ready channel outside the fast path. An error ends only this channel."""
@@ -487,7 +535,10 @@ class Selector:
             mode = CloseMode.GRACEFUL
         elif isinstance(error, ProtocolError):
             self.stats.invalid_receives += 1
-            log_level, message = logging.WARNING, "Closing connection %s: %s"
+            advice = foreign_protocol(error.size) if isinstance(error, InvalidReceiveError) else ""
+            rejections.warning("Closing connection %s: %s%s", channel.id, error, advice)
+            self.close(channel, mode)
+            return
         else:  # any other error ends this connection, not the thread
             log_level, message = logging.WARNING, "Unexpected error from %s; closing connection: %r"
         log.log(log_level, message, channel.id, channel.error)
@@ -520,7 +571,10 @@ class Selector:
             if not anonymous:
                 self._authentication_succeeded(channel)
             return True
-        if wanted:
+        if wanted == ELSEWHERE:
+            self._watch(channel, 0)
+            channel.transport.continue_elsewhere(partial(self._step_completed, channel))
+        elif wanted:
             self._watch(channel, wanted)
         self._await_more(channel)
         return False
@@ -649,13 +703,17 @@ class Selector:
             self.close(oldest, CloseMode.GRACEFUL)
 
     def _authentication_failed(self, channel: KafkaChannel, error: AuthenticationError, now: int) -> None:
-        """Closes the channel later: this slows attackers down and lets the client read the reason first."""
+        """Closes the channel later: this slows attackers down and lets the client read the reason first.
+
+        A failed TLS handshake is closed at once: its alert is the reason, and no password was guessed.
+        """
         if channel in self._reauthenticating:
             self.stats.failed_reauthentications += 1
         else:
             self.stats.failed_authentications += 1
-        log.info("Failed authentication with %s (%s)", channel.id, error)
-        if self._failed_authentication_delay_ns <= 0:
+        channel.state = ChannelState.AUTHENTICATION_FAILED
+        rejections.info("Failed authentication with %s (%s)", channel.id, error)
+        if self._failed_authentication_delay_ns <= 0 or isinstance(error, SslAuthenticationError):
             self._respond_and_close(channel)
             return
         self.reactor.buffered.pop(channel, None)

@@ -13,10 +13,15 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from barnabas._kernels import sockets
 from barnabas.network.transport.loopback import do_not_pace
+
+READ: Final = 1
+WRITE: Final = 4
+ELSEWHERE: Final = 0x1000
+"""In the result of `TransportLayer.handshake`: the next step is expensive and must run in another thread."""
 
 
 class TransportLayer(Protocol):
@@ -31,14 +36,23 @@ class TransportLayer(Protocol):
     Returns the payload and the position after the frame; no payload if the frame is incomplete; None if the frame does
     not belong to this transport.
     """
-    recv: Callable[[int], bytes | bytearray]
-    """Receives up to this many bytes; empty at the end of the stream."""
-    recv_into: Callable[[Any], int]
-    send: Callable[[Any], int]
-    send_more: Callable[[Any], int]
-    """`send` for the head of a longer message. The rest follows at once; a packet for the head alone would only wake
-    the peer for a few bytes."""
-    sendmsg: Callable[[Any], int]
+
+    def recv(self, size: int, /) -> bytes | bytearray:
+        """Receives up to this many bytes; empty at the end of the stream."""
+        ...
+
+    def recv_into(self, buffer: Any, /) -> int: ...
+
+    def send(self, data: Any, /) -> int: ...
+
+    def send_more(self, data: Any, /) -> int:
+        """Like `send`, for the head of a longer message.
+
+        The rest follows at once; a packet for the head alone would only wake the peer for a few bytes.
+        """
+        ...
+
+    def sendmsg(self, pieces: Any, /) -> int: ...
 
     @property
     def is_ready(self) -> bool:
@@ -48,7 +62,9 @@ class TransportLayer(Protocol):
     def handshake(self) -> int:
         """Continues the handshake as far as possible without waiting.
 
-        Returns the readiness it waits for: ``READ``, ``WRITE``, both, or 0 to leave the watched events unchanged.
+        Returns the readiness it waits for: ``READ``, ``WRITE``, both, or 0 to leave the watched events unchanged. With
+        ``ELSEWHERE`` the caller stops watching the socket and calls ``continue_elsewhere(done)``, a method that only
+        transports with such steps have; after ``done``, which another thread calls, it continues with `handshake`.
         """
         ...
 
@@ -57,7 +73,7 @@ class TransportLayer(Protocol):
         """Whether the transport holds bytes that it has read from the socket, which no poller sees."""
         ...
 
-    def send_file(self, fd: int, position: int, count: int) -> int:
+    def send_file(self, fd: int, position: int, count: int, /) -> int:
         """Sends part of a file; returns the number of bytes sent."""
         ...
 
