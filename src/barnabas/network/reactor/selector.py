@@ -430,6 +430,7 @@ class Selector:
     def _move(self, timeout_ms: float) -> int:
         """Lets the reactor wait and read, and handles the channels it leaves. Returns the time when the wait ended."""
         reactor = self.reactor
+        buffered = reactor.buffered
         now = reactor.move(timeout_ms, self._may_run_out)
         if reactor.attention:
             left, reactor.attention = reactor.attention, []
@@ -442,21 +443,22 @@ class Selector:
                 else:
                     self._attend(channel, flags, error, now)
             if preparing:
-                self._prepare(preparing, now)
+                self._prepare(preparing, buffered, now)
         if self._stepped:
             self._continue_stepped(now)
         return now
 
-    def _prepare(self, channels: list[tuple[KafkaChannel, int]], now: int) -> None:
-        """Continues connecting, handshake and authentication of some ready channels. The poller reports the rest again.
+    def _prepare(self, channels: list[tuple[KafkaChannel, int]], buffered: dict[KafkaChannel, None], now: int) -> None:
+        """Continues connecting, handshake and authentication of some ready channels. The rest stays for the next poll.
 
-        Which ones is left to chance: otherwise a few busy peers could keep all others from ever being ready.
+        With which one it begins is left to chance: otherwise a few busy peers could keep all others from being ready.
         """
         if len(channels) > PREPARED_PER_POLL:
-            self._random.shuffle(channels)
-            for channel, _ in channels[PREPARED_PER_POLL:]:
-                if channel.has_bytes_buffered:
-                    self.reactor.buffered[channel] = None
+            start = self._random.randrange(len(channels))
+            channels = channels[start:] + channels[:start]
+            if buffered:  # the poller does not report those again
+                rest = (channel for channel, _ in channels[PREPARED_PER_POLL:])
+                self.reactor.buffered.update((channel, None) for channel in rest if channel in buffered)
         for channel, flags in channels[:PREPARED_PER_POLL]:
             self._attend(channel, flags, None, now)
 

@@ -139,10 +139,9 @@ def channel(certificate: bytes | None) -> Any:
 
 def test_the_authenticator_takes_the_certificate() -> None:
     authenticator = TlsAuthenticator(CertificatePrincipalBuilder())
-    assert bool(authenticator.complete) is False
     assert authenticator.principal is None
     authenticator.authenticate(channel(PKI.client.der))
-    assert bool(authenticator.complete) is True
+    assert authenticator.complete
     assert authenticator.principal == KafkaPrincipal("User", "CN=alice,OU=Messengers,O=Castle")
     anonymous = TlsAuthenticator(CertificatePrincipalBuilder())
     anonymous.authenticate(channel(None))
