@@ -139,7 +139,6 @@ def channel(certificate: bytes | None) -> Any:
 
 def test_the_authenticator_takes_the_certificate() -> None:
     authenticator = TlsAuthenticator(CertificatePrincipalBuilder())
-    assert authenticator.principal is None
     authenticator.authenticate(channel(PKI.client.der))
     assert authenticator.complete
     assert authenticator.principal == KafkaPrincipal("User", "CN=alice,OU=Messengers,O=Castle")
