@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from barnabas.common.config_def import Password
 from barnabas.network.reactor.channel import ANONYMOUS as NO_AUTHENTICATION
@@ -32,10 +33,13 @@ from barnabas.security.tls.principal import CertificatePrincipalBuilder
 from barnabas.security.tls.ssl_config import SslSettings
 from barnabas.security.tls.ssl_factory import Mode, SslFactory
 from network_fixtures import nothing_left_behind, tcp_pair
-from tls_fixtures import LOCAL, PKI, Identity
+from oracles.line_program import LineProgram
+from tls_fixtures import LOCAL, PKI, Identity, encryption
 from unit.network.reactor.selector_bench import framed
 from unit.network.reactor.tls_echo import WAIT_S, EchoServer, ask
-from unit.security.tls.java_tls import unavailable
+from unit.security.tls.java_tls import java, unavailable
+
+__all__ = ["java"]
 
 pytestmark = pytest.mark.mechanism("A01")
 
@@ -159,6 +163,37 @@ def test_sasl_gets_the_transport() -> None:
         transport, _ = sasl_plaintext_channel_factory(authenticator)("id", one)
         assert made[-1] == ("id", transport)
         assert transport.is_ready
+
+
+# ---------------------------------------------------------------------------------------------------- Java
+
+
+def java_stores(directory: Path, identity: Identity) -> dict[str, str]:
+    keys, trusted = directory / "keys.p12", directory / "trusted.p12"
+    keys.write_bytes(
+        pkcs12.serialize_key_and_certificates(
+            b"client", identity.key, identity.certificate, [PKI.authority.certificate], encryption("amalia")
+        )
+    )
+    trusted.write_bytes(
+        pkcs12.serialize_java_truststore(
+            [pkcs12.PKCS12Certificate(PKI.authority.certificate, b"ca")], encryption("amalia")
+        )
+    )
+    return {"keystore": str(keys), "truststore": str(trusted), "password": "amalia"}
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_java_as_client(java: LineProgram, tmp_path: Path, version: str) -> None:
+    stores = java_stores(tmp_path, PKI.client)
+    with serving(server_side(client_auth="required")) as server:
+        for size in (0, 1000, 2_000_000):
+            answer = java.ask({"op": "ask", "port": server.port, "version": version, "size": size, **stores})
+            assert answer.get("result", "").startswith(f"{version} TLS_"), answer
+        stores = java_stores(tmp_path, PKI.expired)
+        answer = java.ask({"op": "ask", "port": server.port, "version": version, "size": 1, **stores})
+        assert "error" in answer
 
 
 # ---------------------------------------------------------------------------------------------------- openssl

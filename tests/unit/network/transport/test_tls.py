@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import select
 import shutil
 import socket
@@ -357,6 +358,68 @@ def test_no_bytes_make_a_handshake(tmp_path: Path, first: bytes, tls: bool) -> N
                 server.handshake()
         assert not server.is_ready
         server.close()
+
+
+def recorded_flights(directory: Path) -> list[bytes]:
+    """The flights of a client with a certificate: its hello, and its last one for one server that is gone."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    to_client = ssl.MemoryBIO()
+    client = context(directory, server_side=False, identity=PKI.client).wrap_bio(to_client, outgoing)
+    server_context = context(
+        directory, server_side=True, identity=PKI.server_ec, trusted=PKI.authority, required=True, newest=TLS_1_2
+    )
+    server = server_context.wrap_bio(incoming, to_client, server_side=True)
+    flights = []
+    for _ in range(2):
+        with suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        flights.append(outgoing.read())
+        incoming.write(flights[-1])
+        with suppress(ssl.SSLWantReadError):
+            server.do_handshake()
+    return flights
+
+
+@pytest.mark.mechanism("A01")
+@pytest.mark.parametrize("cases", [2_000, pytest.param(100_000, marks=pytest.mark.nightly)])
+def test_damaged_flights_make_no_handshake(tmp_path: Path, cases: int, record_property: Any) -> None:
+    """A client's messages with bytes changed, removed, inserted and repeated: no crash, no leak, and never ready."""
+    chance = random.Random(cases)
+    flights = recorded_flights(tmp_path)
+    server_context = context(
+        tmp_path, server_side=True, identity=PKI.server_ec, trusted=PKI.authority, required=True, newest=TLS_1_2
+    )
+    with nothing_left_behind():
+        for _ in range(cases):
+            one, other = socket.socketpair()
+            one.setblocking(False)
+            server = TlsTransportLayer(one, server_context, server_side=True)
+            try:
+                for flight in flights:
+                    damaged = bytearray(flight)
+                    for _ in range(chance.randrange(4)):
+                        at = chance.randrange(len(damaged))
+                        match chance.randrange(4):
+                            case 0:
+                                damaged[at] = chance.randrange(256)
+                            case 1:
+                                del damaged[at : at + chance.randrange(1, 50)]
+                                damaged = damaged or bytearray(1)
+                            case 2:
+                                damaged[at:at] = chance.randbytes(chance.randrange(1, 50))
+                            case _:
+                                damaged += damaged[at:]
+                    other.sendall(damaged)
+                    server.handshake()
+                other.close()
+                for _ in range(4):
+                    server.handshake()
+            except (SslAuthenticationError, EOFError, ConnectionError):
+                pass
+            assert not server.is_ready
+            server.close()
+            other.close()
+    record_property("fuzz_cases", cases)
 
 
 # ---------------------------------------------------------------------------------------------------- receiving
