@@ -57,13 +57,18 @@ def tls_client_channel_factory(
     """Makes the channels of a client.
 
     ``host_of`` returns the host name that a channel's node was configured or advertised with, which the server's
-    certificate must have. It must not be one that a reverse lookup of the address found.
+    certificate must have. It must not be one that a reverse lookup of the address found. A name that no certificate
+    can have raises ``OSError``.
     """
 
     def make(channel_id: str, sock: socket.socket) -> tuple[TransportLayer, Authenticator]:
-        transport = TlsTransportLayer(
-            sock, ssl_factory.context, server_side=False, server_hostname=_host(host_of(channel_id))
-        )
+        host = host_of(channel_id)
+        try:
+            transport = TlsTransportLayer(
+                sock, ssl_factory.context, server_side=False, server_hostname=_certificate_name(host)
+            )
+        except ValueError as error:  # empty, with a leading dot, or not encodable
+            raise OSError(f"{host!r} is not a host name that a certificate can have: {error}") from None
         return transport, ANONYMOUS if authenticator is None else authenticator(channel_id, transport)
 
     return make
@@ -79,6 +84,6 @@ def sasl_plaintext_channel_factory(authenticator: AuthenticatorFactory) -> Chann
     return make
 
 
-def _host(name: str) -> str | None:
-    """Returns the name as certificates have it: without brackets, scope and the dot of the root."""
-    return name.strip("[]").partition("%")[0].rstrip(".") or None
+def _certificate_name(host: str) -> str:
+    """Returns a host name as certificates have it: without brackets, scope and the dot of the root."""
+    return host.strip("[]").partition("%")[0].rstrip(".")

@@ -128,6 +128,13 @@ def test_host_names_of_nodes_are_those_of_certificates(host: str) -> None:
             connect(server.port, tls_client_channel_factory(client_side(), lambda _: "elsewhere"))
 
 
+@pytest.mark.parametrize("host", ["", ".castle.example", "a" * 300 + ".example", "."])
+def test_a_host_name_that_no_certificate_has_is_an_error_of_the_connection(host: str) -> None:
+    factory = tls_client_channel_factory(client_side(), lambda _: host)
+    with tcp_pair() as (_, sock), pytest.raises(OSError, match="is not a host name that a certificate can have"):
+        factory("0", sock)
+
+
 @pytest.mark.mechanism("A02")
 def test_a_new_certificate_is_for_new_connections() -> None:
     factory = server_side()

@@ -22,7 +22,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-log = logging.getLogger(__name__)
+from barnabas.common.log_safety import LimitedLogger
+
+log = LimitedLogger(logging.getLogger(__name__), lines=10)
 
 DEFAULT_THREADS: Final = 2
 DEFAULT_CAPACITY: Final = 4096
@@ -60,6 +62,7 @@ class HandshakePool:
     def submit(self, step: Callable[[], None]) -> None:
         """Queues a step. Raises `HandshakesBusyError` if too many wait; the caller closes the connection."""
         if self._steps.qsize() >= self._capacity:
+            log.warning("Refusing a new TLS connection: %d handshakes are waiting already", self._capacity)
             raise HandshakesBusyError(f"{self._capacity} TLS handshakes are waiting already")
         with self._lock:
             if self._closed:

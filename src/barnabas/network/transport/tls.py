@@ -433,6 +433,8 @@ class TlsTransportLayer:
 
     def _settle(self) -> int:
         """Finishes the previous write; returns how many of the offered bytes it has sent already."""
+        if not self.is_ready:  # the engine would continue the handshake by itself
+            raise BlockingIOError("the TLS handshake is not complete")
         if not self._flush():
             raise BlockingIOError("the socket is full")
         settled, self._unreported = self._unreported, 0
@@ -459,7 +461,7 @@ class TlsTransportLayer:
 
     def send(self, data: Any) -> int:
         size = len(data)
-        if size <= RECORD and self._rest is None and not self._unreported:
+        if size <= RECORD and self._rest is None and not self._unreported and self.is_ready:
             # The most common case: a small message, and nothing before it that still waits for the socket.
             self._write(data)
             ciphertext = self._take()
@@ -483,7 +485,7 @@ class TlsTransportLayer:
 
     def send_more(self, data: Any) -> int:
         """Encrypts the head of a message and leaves it to the next write, which sends it together with its own."""
-        if len(data) > RECORD or self._rest is not None or self._unreported:
+        if len(data) > RECORD or self._rest is not None or self._unreported or not self.is_ready:
             return self.send(data)
         self._encrypt(data)
         return len(data)

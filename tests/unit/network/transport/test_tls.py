@@ -580,6 +580,18 @@ def test_a_write_counts_when_its_last_byte_is_out(tmp_path: Path) -> None:
         assert received == data
 
 
+def test_nothing_is_sent_before_the_handshake_is_complete(tmp_path: Path) -> None:
+    with tcp_pair() as (connected, accepted):
+        client = TlsTransportLayer(connected, context(tmp_path, server_side=False), server_side=False)
+        for send in (client.send, client.send_more, lambda data: client.sendmsg([data])):
+            with pytest.raises(BlockingIOError, match="handshake is not complete"):
+                send(b"too early")
+        with pytest.raises(BlockingIOError, match="handshake is not complete"):
+            client.send_file(0, 0, 10)
+        assert not select.select([accepted], [], [], 0)[0]
+        client.close()
+
+
 @pytest.mark.parametrize("newest", [TLS_1_2, TLS_1_3], ids=["1.2", "1.3"])
 def test_pieces_and_files_arrive_in_order(tmp_path: Path, newest: ssl.TLSVersion) -> None:
     path = tmp_path / "00000000000000000000.log"
