@@ -14,13 +14,17 @@ Every client creates its selector with `client_channel_factory`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+import ssl
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from barnabas.clients.common.client_config import define_security
 from barnabas.clients.common.security_aliases import OBJECTS, with_kafka_names
 from barnabas.common.config_def import ConfigDef, ConfigError, ConfigValues, Password
+from barnabas.network.reactor.channel import Authenticator
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
+from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
 
 SECURITY: Final = define_security(ConfigDef())
 """The settings of TLS and SASL alone."""
@@ -31,7 +35,32 @@ def client_channel_factory(values: ConfigValues) -> ChannelFactory:
     protocol = values.get_str("security.protocol").upper()
     if protocol == "PLAINTEXT":
         return plaintext
-    raise ConfigError.invalid("security.protocol", protocol, "it is not supported yet")
+    if protocol.endswith("SSL"):
+        raise ConfigError.invalid("security.protocol", protocol, "it is not supported yet")
+    authenticator = _sasl_authenticator(values)
+
+    def make(channel_id: str, sock: socket.socket, host: str) -> tuple[TransportLayer, Authenticator]:  # noqa: ARG001
+        return PlaintextTransportLayer(sock), authenticator()
+
+    return make
+
+
+def client_ssl_context(values: ConfigValues) -> ssl.SSLContext:
+    """Returns the context of TLS connections; raises `ConfigError` if the settings are invalid."""
+    raise ConfigError.invalid("security.protocol", values.get_str("security.protocol"), "it is not supported yet")
+
+
+def _sasl_authenticator(values: ConfigValues) -> Callable[[], Authenticator]:
+    # Loaded here: most clients do not use SASL.
+    from barnabas.clients.common.client_sasl import client_mechanism
+    from barnabas.security.sasl.channel_authenticator import SaslClientChannelAuthenticator
+    from barnabas.security.sasl.client_authenticator import SaslClientAuthenticator
+
+    mechanism = client_mechanism(values)
+    client_id = values.get("client.id") or None
+    return lambda: SaslClientChannelAuthenticator(
+        SaslClientAuthenticator(mechanism.name, mechanism.begin, client_id=client_id)
+    )
 
 
 def may_use_local_socket(values: ConfigValues) -> bool:

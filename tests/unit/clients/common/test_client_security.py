@@ -1,0 +1,106 @@
+"""What a client makes of its security settings."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from typing import Any
+
+import pytest
+
+from barnabas.clients.common.client_sasl import client_mechanism
+from barnabas.clients.common.client_security import (
+    SECURITY,
+    ClientSecurity,
+    client_channel_factory,
+    may_use_local_socket,
+)
+from barnabas.clients.producer.producer_config import ProducerConfig
+from barnabas.common.config_def import ConfigError
+from barnabas.network.reactor.channel_factory import plaintext
+from barnabas.network.transport import PlaintextTransportLayer
+from barnabas.security.sasl.channel_authenticator import SaslClientChannelAuthenticator
+from barnabas.security.sasl.plain import PlainServer
+
+pytestmark = pytest.mark.mechanism("A13")
+
+SECRET = "open-sesame"
+PLAIN = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{SECRET}";'
+SCRAM = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="a" password="{SECRET}"'
+
+
+def values(**settings: Any) -> Any:
+    return SECURITY.parse({name.replace("_", "."): value for name, value in settings.items()})
+
+
+def test_plaintext_is_the_default() -> None:
+    assert client_channel_factory(values()) is plaintext
+    assert client_channel_factory(values(security_protocol="plaintext")) is plaintext
+
+
+def test_sasl_over_plaintext() -> None:
+    make = client_channel_factory(
+        values(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_jaas_config=PLAIN)
+    )
+    with socket.socket() as one, socket.socket() as two:
+        transport, first = make("1", one, "broker.example.com")
+        _, second = make("2", two, "broker.example.com")
+    assert isinstance(transport, PlaintextTransportLayer)
+    assert isinstance(first, SaslClientChannelAuthenticator)
+    assert first is not second, "each connection has an exchange of its own"
+    assert SECRET not in repr(first)
+
+
+def test_credentials_reach_the_mechanism() -> None:
+    asked = []
+    server = PlainServer(lambda username, password: not asked.append((username, password)))
+    name, begin = client_mechanism(values(sasl_mechanism="PLAIN", sasl_jaas_config=PLAIN))
+    server.evaluate(begin().initial_response())
+    assert (name, asked) == ("PLAIN", [("a", SECRET)])
+
+
+def test_a_delegation_token_says_that_it_is_one() -> None:
+    for options, expected in (("", b"n,,n=a,r="), (' tokenauth="true"', b",tokenauth=true")):
+        mechanism = client_mechanism(values(sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=f"{SCRAM}{options};"))
+        assert expected in mechanism.begin().initial_response()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sasl_mechanism": "GSSAPI"}, "sasl.mechanism cannot be GSSAPI: it must be one of PLAIN, SCRAM-SHA-256"),
+        ({"sasl_mechanism": "scram-sha-256"}, "sasl.mechanism cannot be scram-sha-256"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl.jaas.config is missing: PLAIN needs a user name and a password"),
+        ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": PLAIN}, "the login module of SCRAM-SHA-256 is"),
+        ({"sasl_mechanism": "PLAIN", "sasl_jaas_config": PLAIN[:-1]}, "must end with a semicolon"),
+        ({"sasl_mechanism": "PLAIN", "sasl_jaas_config": PLAIN.replace("username", "user")}, "needs the option user"),
+    ],
+)
+def test_invalid_settings_are_found_when_the_client_is_made(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        client_channel_factory(values(security_protocol="SASL_PLAINTEXT", **settings))
+    assert message in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def test_the_local_socket_is_for_plaintext_only() -> None:
+    def allowed(**settings: object) -> bool:
+        return may_use_local_socket(ProducerConfig.of(bootstrap_servers="a:1", **settings).values)
+
+    assert allowed()
+    assert not allowed(local_socket_enable=False)
+    for protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        assert not allowed(security_protocol=protocol)
+
+
+def test_settings_travel_to_another_process_and_show_no_values() -> None:
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "acks": "1"}
+    security = ClientSecurity({**given, "sasl.username": "a", "sasl.password": SECRET})
+    copy = pickle.loads(pickle.dumps(security))
+    assert copy == security
+    assert hash(copy) == hash(security)
+    assert copy != ClientSecurity(given | {"sasl.username": "a", "sasl.password": "other"})
+    assert copy.values().get_password("sasl.jaas.config").value == PLAIN
+    assert repr(copy) == "ClientSecurity(sasl.jaas.config, sasl.mechanism, security.protocol)"
+    with pytest.raises(ConfigError, match="cannot be TLS"):
+        ClientSecurity({"security.protocol": "TLS"})
