@@ -172,6 +172,7 @@ def connected(cluster: Cluster) -> Iterator[BlockingClient]:
     from barnabas.clients.common.blocking_client import BlockingClient, ClientError
     from barnabas.clients.common.client_security import ClientSecurity
     from barnabas.common.config_def import ConfigError
+    from barnabas.common.errors import AuthenticationError
 
     # The command reports the client's error once, so the client's own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
@@ -183,7 +184,7 @@ def connected(cluster: Cluster) -> Iterator[BlockingClient]:
     with client:
         try:
             yield client
-        except ClientError as error:
+        except (ClientError, AuthenticationError) as error:
             raise CommandError(str(error)) from None
 
 

@@ -4,7 +4,8 @@
         response = client.send(DescribeClusterRequest())
 
 It polls a `NetworkClient` for the caller. It connects on demand and reconnects, negotiates the version of each request,
-and obeys throttling. A failure is one exception whose message says what to do about it.
+and obeys throttling. A failure is one exception whose message says what to do about it: a `ClientError`, which may be
+retried, or an `AuthenticationError`, which is fatal.
 """
 
 from __future__ import annotations
@@ -151,6 +152,8 @@ class BlockingClient:
             return response.body
         where = f"{node.host}:{node.port}"
         title = response.api_key.title
+        if response.authentication_error is not None:
+            raise response.authentication_error
         if response.version_mismatch is not None:
             raise ClientError(f"{where} cannot be asked for {title}: {response.version_mismatch}")
         if response.timed_out:
@@ -167,7 +170,10 @@ class BlockingClient:
         return self._preferred
 
     def _connect_to(self, nodes: list[Node]) -> Node:
-        """Returns the first of these that is reachable; tries each once, all within the time to connect."""
+        """Returns the first of these that is reachable; tries each once, all within the time to connect.
+
+        Raises `ConnectionFailedError`, or an `AuthenticationError` if a broker refuses this client or the reverse.
+        """
         deadline = self._clock.hi_res_milliseconds() + self._connect_timeout_ms
         failures: dict[str, str] = {}
         for node in nodes:
@@ -179,6 +185,9 @@ class BlockingClient:
                 if self._client.ready(node, now):
                     return node
                 if was_tried and self._client.connection_failed(node):
+                    refused = self._client.authentication_error(node)
+                    if refused is not None:  # fatal: other brokers have the same credentials and certificates
+                        raise type(refused)(self._client.last_error(node.id_string)) from refused
                     failures[node.id_string] = self._client.last_error(node.id_string) or f"{node} is not reachable"
                     break
                 if now >= deadline:
