@@ -63,7 +63,7 @@ def test_without_a_group_nothing_is_committed() -> None:
         ({"auto_offset_reset": "by_duration:-PT1H"}, "auto.offset.reset"),
         ({"isolation_level": "serializable"}, "isolation.level"),
         ({"max_poll_records": 0}, "max.poll.records"),
-        ({"security_protocol": "SSL"}, "security.protocol"),
+        ({"security_protocol": "TLS"}, "security.protocol"),
     ],
 )
 def test_contradictions(settings: dict[str, Any], culprit: str) -> None:

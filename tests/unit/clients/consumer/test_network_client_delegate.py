@@ -71,6 +71,17 @@ def test_nobody_can_be_asked(asking: Asking) -> None:
     assert 3_000 <= asking.took_ms < 5_000
 
 
+def test_a_close_does_not_wait_for_any_node(asking: Asking) -> None:
+    asking.cluster.stop(1)
+    asking.cluster.stop(2)
+    delegate, now = asking.delegate, asking.cluster.clock.hi_res_milliseconds()
+    for node in (None, asking.cluster.nodes[2]):
+        delegate.add([UnsentRequest(MetadataRequest(topics=[]), node, asking.responses.append)], now)
+    delegate.drop_requests_to_any_node(now)
+    assert [response.disconnected for response in asking.responses] == [True]
+    assert delegate.unsent_count == 1, "a request to one node may still be sent"
+
+
 def test_no_version_that_both_have(asking: Asking) -> None:
     asking.cluster.versions[ApiKey.METADATA] = (0, 9)
     asking.ask(asking.cluster.nodes[1], versions=VersionRange(12, 13))

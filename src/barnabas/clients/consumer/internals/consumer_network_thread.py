@@ -139,6 +139,7 @@ class ConsumerNetworkThread:
         self.events.process(now)
         for manager in self._managers:
             self._delegate.add(manager.poll_on_close(now).unsent_requests, now)
+        self._delegate.drop_requests_to_any_node(now)
         deadline_ms = now if self._close_deadline_ms is None else self._close_deadline_ms
         while self._delegate.has_unsent_requests() and now < deadline_ms:
             self._delegate.poll(min(deadline_ms - now, 100), now)

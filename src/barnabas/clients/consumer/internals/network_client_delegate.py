@@ -157,6 +157,18 @@ class NetworkClientDelegate:
         except Exception:
             log.exception("The completion of %r failed", request)
 
+    def drop_requests_to_any_node(self, now: int) -> None:
+        """Gives up queued requests that any node could respond to, because the consumer is closing.
+
+        Nobody needs their responses any more, and without a reachable node they would delay the close.
+        """
+        waiting, self._unsent = self._unsent, []
+        for entry in waiting:
+            if entry.request.node is None:
+                self._give_up(entry.request, now, timed_out=False)
+            else:
+                self._unsent.append(entry)
+
     def _propagate_metadata_errors(self) -> None:
         metadata = self._metadata
         try:
