@@ -16,51 +16,91 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.clients.common.client_config import define_security
-from barnabas.clients.common.security_aliases import OBJECTS, with_kafka_names
+from barnabas.clients.common.security_aliases import OBJECTS, SSL_CONTEXT, with_kafka_names
 from barnabas.common.config_def import ConfigDef, ConfigError, ConfigValues, Password
-from barnabas.network.reactor.channel import Authenticator
+from barnabas.network.reactor.channel import ANONYMOUS, Authenticator
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
+
+if TYPE_CHECKING:
+    from barnabas.clients.common.client_sasl import ClientMechanism
 
 SECURITY: Final = define_security(ConfigDef())
 """The settings of TLS and SASL alone."""
 
 
 def client_channel_factory(values: ConfigValues) -> ChannelFactory:
-    """Returns the factory for the settings of a client; raises `ConfigError` if they are invalid."""
+    """Returns the factory for the settings of a client; raises `ConfigError` if they are invalid.
+
+    With OAUTHBEARER it obtains the first token, and raises `SaslAuthenticationError` if it gets none.
+    """
     protocol = values.get_str("security.protocol").upper()
     if protocol == "PLAINTEXT":
         return plaintext
-    if protocol.endswith("SSL"):
-        raise ConfigError.invalid("security.protocol", protocol, "it is not supported yet")
-    authenticator = _sasl_authenticator(values)
+    context = client_ssl_context(values) if protocol.endswith("SSL") else None
+    if not protocol.startswith("SASL_"):
+        return ClientChannelFactory(context)
+    from barnabas.clients.common.client_sasl import client_mechanism  # most clients do not use SASL
 
-    def make(channel_id: str, sock: socket.socket, host: str) -> tuple[TransportLayer, Authenticator]:  # noqa: ARG001
-        return PlaintextTransportLayer(sock), authenticator()
+    return ClientChannelFactory(context, client_mechanism(values), values.get("client.id") or None)
 
-    return make
+
+class ClientChannelFactory:
+    """Makes the channels of a client that uses TLS, SASL or both. The selector closes it at its end."""
+
+    __slots__ = ("_client_id", "_context", "_mechanism")
+
+    def __init__(
+        self,
+        context: ssl.SSLContext | None,
+        mechanism: ClientMechanism | None = None,
+        client_id: str | None = None,
+    ) -> None:
+        self._context = context
+        self._mechanism = mechanism
+        self._client_id = client_id
+
+    def __call__(self, channel_id: str, sock: socket.socket, host: str) -> tuple[TransportLayer, Authenticator]:  # noqa: ARG002
+        return self._transport(sock, host), self._authenticator()
+
+    def _transport(self, sock: socket.socket, host: str) -> TransportLayer:
+        if self._context is None:
+            return PlaintextTransportLayer(sock)
+        from barnabas.network.transport.tls import TlsTransportLayer
+
+        return TlsTransportLayer(sock, self._context, server_side=False, server_hostname=host)
+
+    def _authenticator(self) -> Authenticator:
+        if self._mechanism is None:
+            return ANONYMOUS
+        from barnabas.security.sasl.channel_authenticator import SaslClientChannelAuthenticator
+        from barnabas.security.sasl.client_authenticator import SaslClientAuthenticator
+
+        name, begin, _ = self._mechanism
+        return SaslClientChannelAuthenticator(SaslClientAuthenticator(name, begin, client_id=self._client_id))
+
+    def close(self) -> None:
+        """Ends the login of OAUTHBEARER, which renews tokens."""
+        if self._mechanism is not None:
+            self._mechanism.close()
+
+    def __repr__(self) -> str:
+        tls, sasl = self._context is not None, self._mechanism
+        return f"ClientChannelFactory(tls={tls}, sasl={None if sasl is None else sasl.name})"
 
 
 def client_ssl_context(values: ConfigValues) -> ssl.SSLContext:
     """Returns the context of TLS connections; raises `ConfigError` if the settings are invalid."""
+    given = values.originals.get(SSL_CONTEXT)
+    if given is not None:
+        if not isinstance(given, ssl.SSLContext):
+            raise ConfigError(f"{SSL_CONTEXT} must be an ssl.SSLContext: {type(given).__name__}", name=SSL_CONTEXT)
+        return given
     raise ConfigError.invalid("security.protocol", values.get_str("security.protocol"), "it is not supported yet")
-
-
-def _sasl_authenticator(values: ConfigValues) -> Callable[[], Authenticator]:
-    # Loaded here: most clients do not use SASL.
-    from barnabas.clients.common.client_sasl import client_mechanism
-    from barnabas.security.sasl.channel_authenticator import SaslClientChannelAuthenticator
-    from barnabas.security.sasl.client_authenticator import SaslClientAuthenticator
-
-    mechanism = client_mechanism(values)
-    client_id = values.get("client.id") or None
-    return lambda: SaslClientChannelAuthenticator(
-        SaslClientAuthenticator(mechanism.name, mechanism.begin, client_id=client_id)
-    )
 
 
 def may_use_local_socket(values: ConfigValues) -> bool:

@@ -32,6 +32,9 @@ Two settings are Python objects, which no file can contain. Only keywords and ma
     An ``ssl.SSLContext`` that replaces all ``ssl.*`` settings.
 
 A setting that is given under two names is an error. No error shows a value.
+
+A properties file for Java may name Kafka's own Java classes, such as ``sasl.login.callback.handler.class``. Those are
+ignored: the other settings say what they would do.
 """
 
 from __future__ import annotations
@@ -47,6 +50,16 @@ SSL_CONTEXT: Final = "ssl.context"
 OBJECTS: Final = frozenset({TOKEN_PROVIDER, SSL_CONTEXT})
 """Settings that are Python objects."""
 
+_JAVA_CLASSES: Final = frozenset(
+    {
+        "sasl.client.callback.handler.class",
+        "sasl.login.callback.handler.class",
+        "sasl.login.class",
+        "sasl.oauthbearer.jwt.retriever.class",
+        "sasl.oauthbearer.jwt.validator.class",
+    }
+)
+_JAVA_PACKAGE: Final = "org.apache.kafka.common.security."
 _PEM: Final = "PEM"
 _MAX_PEM_BYTES: Final = 1 << 20
 _LOGIN_MODULES: Final = {
@@ -128,9 +141,9 @@ def with_kafka_names(properties: Mapping[str, object]) -> dict[str, object]:
     >>> with_kafka_names({"sasl.mechanisms": "PLAIN", "linger.ms": 5})
     {'linger.ms': 5, 'sasl.mechanism': 'PLAIN'}
     """
+    found = {name: value for name, value in properties.items() if name not in ALIASES and not _is_java(name, value)}
     if NAMES.isdisjoint(properties):
-        return dict(properties)
-    found = {name: value for name, value in properties.items() if name not in ALIASES}
+        return found
     given_as: dict[str, str] = {}
     for name, value in properties.items():
         alias = ALIASES.get(name)
@@ -152,6 +165,11 @@ def with_kafka_names(properties: Mapping[str, object]) -> dict[str, object]:
         found["ssl.keystore.location"] = properties[chain]
     _make_jaas(found)
     return found
+
+
+def _is_java(name: str, value: object) -> bool:
+    """Whether the value is one of Kafka's own Java classes. The other settings say what it would do."""
+    return name in _JAVA_CLASSES and isinstance(value, str) and value.strip().startswith(_JAVA_PACKAGE)
 
 
 def _given_twice(name: str, other: str, kafka: str) -> ConfigError:

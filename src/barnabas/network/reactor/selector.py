@@ -743,6 +743,9 @@ class Selector:
         self.completed_receives.clear()  # a request that was not handled may hold open files
         self._poller.close()
         self._waker.close()
+        close_factory = getattr(self._channel_factory, "close", None)
+        if close_factory is not None:
+            close_factory()
 
     def __repr__(self) -> str:
         return f"Selector({len(self.channels)} open, {len(self.closing_channels)} closing)"

@@ -54,7 +54,7 @@ def test_sasl_over_plaintext() -> None:
 def test_credentials_reach_the_mechanism() -> None:
     asked = []
     server = PlainServer(lambda username, password: not asked.append((username, password)))
-    name, begin = client_mechanism(values(sasl_mechanism="PLAIN", sasl_jaas_config=PLAIN))
+    name, begin, _ = client_mechanism(values(sasl_mechanism="PLAIN", sasl_jaas_config=PLAIN))
     server.evaluate(begin().initial_response())
     assert (name, asked) == ("PLAIN", [("a", SECRET)])
 

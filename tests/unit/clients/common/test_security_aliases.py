@@ -131,6 +131,13 @@ def test_a_key_file_that_is_none(tmp_path: Path) -> None:
         with_kafka_names({"ssl.keyfile": str(path)})
 
 
+def test_java_classes_of_kafka_may_stay_in_a_file() -> None:
+    name = "sasl.login.callback.handler.class"
+    java = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    assert with_kafka_names({name: java, "linger.ms": 5}) == {"linger.ms": 5}
+    assert with_kafka_names({name: "my.Handler"}) == {name: "my.Handler"}
+
+
 def test_keywords_with_other_names_are_known() -> None:
     refuse_unknown(["ssl_cafile", "sasl_plain_username", "sasl_oauth_token_provider", "linger_ms"], CONFIG)
     with pytest.raises(TypeError, match="there is no setting ssl_cfile"):
