@@ -72,7 +72,9 @@ class ClientChannelFactory:
             return PlaintextTransportLayer(sock)
         from barnabas.network.transport.tls import TlsTransportLayer
 
-        return TlsTransportLayer(sock, self._context, server_side=False, server_hostname=host)
+        # Without brackets, scope and the dot of the root, as certificates have it.
+        name = host.strip("[]").partition("%")[0].rstrip(".")
+        return TlsTransportLayer(sock, self._context, server_side=False, server_hostname=name or None)
 
     def _authenticator(self) -> Authenticator:
         if self._mechanism is None:
@@ -100,7 +102,10 @@ def client_ssl_context(values: ConfigValues) -> ssl.SSLContext:
         if not isinstance(given, ssl.SSLContext):
             raise ConfigError(f"{SSL_CONTEXT} must be an ssl.SSLContext: {type(given).__name__}", name=SSL_CONTEXT)
         return given
-    raise ConfigError.invalid("security.protocol", values.get_str("security.protocol"), "it is not supported yet")
+    from barnabas.security.tls.ssl_config import SslSettings
+    from barnabas.security.tls.ssl_factory import Mode, SslFactory
+
+    return SslFactory(SslSettings.of(values), Mode.CLIENT).context
 
 
 def may_use_local_socket(values: ConfigValues) -> bool:

@@ -14,7 +14,8 @@ ALERTS: Final = {
     "ssl.keystore.certificate.chain",
     "HANDSHAKE_FAILURE": "the peer found no common TLS parameters, or requires a certificate",
     "UNKNOWN_CA": "the peer does not trust our certificate: no certificate of its issuer is in the peer's trust store",
-    "BAD_CERTIFICATE": "the peer rejected our certificate as invalid",
+    "BAD_CERTIFICATE": "the peer rejected our certificate as invalid, or requires a certificate and got none; see "
+    "ssl.keystore.location",
     "CERTIFICATE_EXPIRED": "the peer rejected our certificate because it has expired or is not yet valid",
     "CERTIFICATE_UNKNOWN": "the peer rejected our certificate; its log has the reason",
     "CERTIFICATE_REVOKED": "the peer rejected our certificate because it is revoked",

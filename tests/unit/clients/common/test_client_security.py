@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import select
 import socket
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +17,18 @@ from barnabas.clients.common.client_security import (
     SECURITY,
     ClientSecurity,
     client_channel_factory,
+    client_ssl_context,
     may_use_local_socket,
 )
 from barnabas.clients.producer.producer_config import ProducerConfig
 from barnabas.common.config_def import ConfigError
+from barnabas.common.errors import SslAuthenticationError
+from barnabas.network.reactor.channel import ANONYMOUS
 from barnabas.network.reactor.channel_factory import plaintext
-from barnabas.network.transport import PlaintextTransportLayer
+from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
 from barnabas.security.sasl.channel_authenticator import SaslClientChannelAuthenticator
 from barnabas.security.sasl.plain import PlainServer
+from tls_fixtures import PKI, context
 
 pytestmark = pytest.mark.mechanism("A13")
 
@@ -49,6 +57,58 @@ def test_sasl_over_plaintext() -> None:
     assert isinstance(first, SaslClientChannelAuthenticator)
     assert first is not second, "each connection has an exchange of its own"
     assert SECRET not in repr(first)
+
+
+def test_tls_checks_the_host_name_that_the_client_connects_to(tmp_path: Path) -> None:
+    make = client_channel_factory(
+        values(security_protocol="SSL", ssl_truststore_type="PEM", ssl_truststore_certificates=PKI.authority.pem)
+    )
+    server = context(tmp_path, server_side=True, identity=PKI.server)
+    for host, accepted in (("localhost", True), ("127.0.0.1", True), ("[::1]", True), ("elsewhere.example", False)):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            transport, authenticator = make("1", ours, host)
+            assert authenticator is ANONYMOUS
+            assert shake_hands(transport, server, theirs) == accepted, host
+
+
+def shake_hands(transport: TransportLayer, server: ssl.SSLContext, sock: socket.socket) -> bool:
+    """Whether the client accepts the server."""
+    with ThreadPoolExecutor(1) as pool:
+        sock.settimeout(20)
+        pool.submit(lambda: server.wrap_socket(sock, server_side=True).close())
+        try:
+            while not transport.is_ready:
+                transport.handshake()
+                select.select([transport], [], [], 0.05)
+        except SslAuthenticationError:
+            return False
+        finally:
+            transport.close()
+        return True
+
+
+def test_an_ssl_context_of_the_application() -> None:
+    own = ssl.create_default_context()
+    assert client_ssl_context(values(ssl_context=own)) is own
+    with pytest.raises(ConfigError, match=r"ssl\.context must be an ssl\.SSLContext: str"):
+        client_ssl_context(values(ssl_context="mine"))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ssl_truststore_location": "/nowhere/ca.pem", "ssl_truststore_type": "PEM"},
+        {"ssl_keystore_key": SECRET, "ssl_keystore_type": "PEM"},
+        {"ssl_enabled_protocols": "SSLv3"},
+        {"ssl_endpoint_identification_algorithm": "LDAP"},
+    ],
+)
+def test_invalid_settings_of_tls(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        client_channel_factory(values(security_protocol="SSL", **settings))
+    assert SECRET not in str(refused.value)
 
 
 def test_credentials_reach_the_mechanism() -> None:
