@@ -21,11 +21,11 @@ from barnabas.cli.console import CommandError, UsageError, is_colored, say
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
     from barnabas.cli.cluster import Cluster
-    from barnabas.cli.doctor_checks import Finding
+    from barnabas.cli.finding import Finding
 
 DESCRIPTION: Final = """Checks a bootstrap address in the same steps as a client, and reports what is wrong: DNS, TCP,
-TLS or plaintext, whether it is Kafka, the addresses that brokers advertise, controller,
-internal topics, authorization.
+TLS and certificates, whether it is Kafka, SASL, the addresses that brokers advertise,
+controller, internal topics, authorization.
 
 Exit code 0: no errors. Exit code 1: a check failed, and the last lines say what to do."""
 _MARKS: Final = {"ok": ("ok", "32"), "warning": ("!!", "33"), "error": ("no", "31"), "skipped": ("--", "2")}
@@ -49,7 +49,7 @@ def doctor_command(cluster: Cluster, timeout: float, as_json: bool) -> None:
     if not servers:
         raise UsageError("--bootstrap-server must not be empty")
     findings: list[Finding] = []
-    for finding in chain(examine_installation(), examine(servers, timeout)):
+    for finding in chain(examine_installation(), examine(servers, timeout, cluster.properties())):
         findings.append(finding)
         if not as_json:
             say(_line(finding), sys.stdout)

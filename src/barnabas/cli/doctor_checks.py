@@ -6,7 +6,9 @@ step          what a client does                                     common mist
 address       parses host:port                                       a missing port, a URL
 dns           resolves the host name                                 a name of a private network, a container's name
 tcp           connects                                               no listener, a firewall
+tls           verifies the broker's certificate                      an unknown authority, a wrong host name or clock
 protocol      requests the versions of the APIs                      TLS expected, a web server, the controller's port
+sasl          authenticates                                          a mechanism that is not enabled, a wrong password
 metadata      requests the brokers of the cluster                    a cluster that is not ready
 advertised    connects to each broker at its *advertised* address    ``advertised.listeners`` has an address that only
                                                                      works on the broker's own machine
@@ -22,11 +24,12 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.cli.doctor_probe import HandshakeError, ProbeError, ask_api_versions
+from barnabas.cli.finding import Finding
 from barnabas.clients.common.bootstrap import parse_address
 from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.config_def import ConfigError
@@ -35,24 +38,11 @@ from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_
 
 if TYPE_CHECKING:
     from barnabas.clients.admin import KafkaAdminClient
+    from barnabas.clients.common.client_sasl import ClientMechanism
     from barnabas.protocol.messages.api_versions import ApiVersionsResponse
 
-Status = Literal["ok", "warning", "error", "skipped"]
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 _METADATA_API: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of a step."""
-
-    step: str
-    status: Status
-    what: str
-    remedy: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
 
 
 def examine_installation() -> Iterator[Finding]:
@@ -79,19 +69,50 @@ def examine_installation() -> Iterator[Finding]:
         yield Finding("java", "ok", f"{java}, for Spark")
 
 
-def examine(servers: Sequence[str], timeout_s: float) -> Iterator[Finding]:
-    """Runs all steps until one fails."""
+class Security(NamedTuple):
+    """The security of the client that is examined."""
+
+    protocol: str = "PLAINTEXT"
+    context: ssl.SSLContext | None = None
+    """Of SSL and SASL_SSL."""
+    mechanism: ClientMechanism | None = None
+    """Of SASL_PLAINTEXT and SASL_SSL."""
+
+    @classmethod
+    def of(cls, properties: Mapping[str, Any]) -> Security:
+        """Takes all settings of a client; raises `ConfigError`."""
+        from barnabas.clients.common.client_sasl import client_mechanism
+        from barnabas.clients.common.client_security import ClientSecurity, client_ssl_context
+
+        values = ClientSecurity(properties).values()
+        protocol = values.get_str("security.protocol").upper()
+        return cls(
+            protocol,
+            client_ssl_context(values) if protocol.endswith("SSL") else None,
+            client_mechanism(values) if protocol.startswith("SASL") else None,
+        )
+
+
+def examine(
+    servers: Sequence[str], timeout_s: float, settings: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[Finding]:
+    """Runs all steps until one fails. ``settings`` are those of the client that is examined."""
+    try:
+        security = Security.of(settings)
+    except ConfigError as error:
+        yield Finding("settings", "error", str(error), "see --command-config and -X")
+        return
     usable: list[str] = []
     for server in servers:
-        findings = list(_examine_server(server, timeout_s))
+        findings = list(_examine_server(server, timeout_s, security))
         yield from findings
         if not any(finding.status == "error" for finding in findings):
             usable.append(server)
     if usable:
-        yield from _examine_cluster(usable, timeout_s)
+        yield from _examine_cluster(usable, timeout_s, settings)
 
 
-def _examine_server(server: str, timeout_s: float) -> Iterator[Finding]:
+def _examine_server(server: str, timeout_s: float, security: Security) -> Iterator[Finding]:
     try:
         host, port = parse_address(server)
     except ConfigError as error:
@@ -113,7 +134,21 @@ def _examine_server(server: str, timeout_s: float) -> Iterator[Finding]:
     yield finding
     if finding.status == "error":
         return
-    yield check_protocol(host, port, timeout_s)
+    from barnabas.cli.doctor_security import check_no_sasl, check_sasl, check_tls
+
+    if security.context is not None:
+        finding = check_tls(host, port, timeout_s, security.context)
+        yield finding
+        if finding.status == "error":
+            return
+    finding = check_protocol(host, port, timeout_s, security.context)
+    yield finding
+    if finding.status == "error":
+        return
+    if security.mechanism is not None:
+        yield check_sasl(host, port, timeout_s, security.context, security.mechanism)
+    elif (problem := check_no_sasl(host, port, timeout_s, security.context)) is not None:
+        yield problem
 
 
 def check_tcp(host: str, port: int, timeout_s: float, step: str | None = None) -> Finding:
@@ -142,20 +177,24 @@ def check_tcp(host: str, port: int, timeout_s: float, step: str | None = None) -
     return Finding(name, "ok", f"connected in {took_ms:.1f} ms")
 
 
-def check_protocol(host: str, port: int, timeout_s: float) -> Finding:
-    """Checks that the listener speaks the Kafka protocol in plaintext."""
+def check_protocol(host: str, port: int, timeout_s: float, context: ssl.SSLContext | None = None) -> Finding:
+    """Checks that the listener speaks the Kafka protocol, in plaintext or over TLS."""
     step = f"protocol {host}:{port}"
     try:
-        response = ask_api_versions(host, port, timeout_s)
+        response = ask_api_versions(host, port, timeout_s, context)
     except HandshakeError as error:
-        if _speaks_tls(host, port, timeout_s):
+        if context is None and _speaks_tls(host, port, timeout_s):
             return Finding(
                 step,
                 "error",
                 "the listener uses TLS",
-                "set security.protocol=SSL or SASL_SSL in the client; this command supports PLAINTEXT only",
+                "set security.protocol=SSL or SASL_SSL, with --command-config or -X",
             )
         return Finding(step, "error", str(error), error.remedy)
+    except ssl.SSLError as error:  # with TLS 1.3 a missing client certificate is reported only now
+        from barnabas.cli.doctor_security import tls_failure
+
+        return tls_failure(step, error)
     except ProbeError as error:
         return Finding(step, "error", str(error), "check the broker's log")
     if response.error_code:
@@ -168,14 +207,14 @@ def check_protocol(host: str, port: int, timeout_s: float) -> Finding:
             "this is a controller's listener, not a broker's",
             "use the port of a broker (a listener that is not in controller.listener.names)",
         )
-    return Finding(step, "ok", _described(response))
+    return Finding(step, "ok", _described(response, "plaintext" if context is None else "TLS"))
 
 
-def _described(response: ApiVersionsResponse) -> str:
+def _described(response: ApiVersionsResponse, transport: str) -> str:
     features = response.finalized_features
     version = next((row.max_version_level for row in features if row.name == "metadata.version"), None)
     level = "" if version is None else f", metadata.version {version}"
-    return f"Kafka over plaintext, {len(response.api_keys)} APIs{level}"
+    return f"Kafka over {transport}, {len(response.api_keys)} APIs{level}"
 
 
 def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
@@ -199,18 +238,18 @@ def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
 # -- the cluster behind the address
 
 
-def _examine_cluster(servers: list[str], timeout_s: float) -> Iterator[Finding]:
+def _examine_cluster(servers: list[str], timeout_s: float, settings: Mapping[str, Any]) -> Iterator[Finding]:
     from barnabas.clients.admin import KafkaAdminClient  # only if it gets this far
 
     limit_ms = int(timeout_s * 1_000)
-    with KafkaAdminClient(
-        bootstrap_servers=servers,
-        client_id="barnabas-doctor",
-        enable_metrics_push=False,
-        default_api_timeout_ms=limit_ms,
-        request_timeout_ms=limit_ms,
-        fail_fast=True,
-    ) as admin:
+    own = {
+        "bootstrap.servers": servers,
+        "client.id": "barnabas-doctor",
+        "enable.metrics.push": False,
+        "default.api.timeout.ms": limit_ms,
+        "request.timeout.ms": limit_ms,
+    }
+    with KafkaAdminClient({**settings, **own}, fail_fast=True) as admin:
         yield from _examine_brokers(admin, servers, timeout_s)
 
 
