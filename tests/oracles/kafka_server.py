@@ -101,22 +101,23 @@ class KafkaServer:
         self.config_file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         self.log_file = directory / "server.out"
         """What the server of the last start has said: warnings and errors."""
+        self.jvm_options: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def format(self) -> None:
+    def format(self, *options: str) -> None:
         """``kafka-storage format``."""
         mode = () if self.static_voters else ("--standalone",)
-        run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.config_file), *mode)
+        run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.config_file), *mode, *options)
 
     def start(self) -> None:
         java, *arguments = _command("kafka.Kafka", str(self.config_file))
         with self.log_file.open("wb") as output:
             self._process = subprocess.Popen(
-                [java, "-Dlog4j2.level=WARN", *arguments], stdout=output, stderr=subprocess.STDOUT
+                [java, "-Dlog4j2.level=WARN", *self.jvm_options, *arguments], stdout=output, stderr=subprocess.STDOUT
             )
         try:
             until(self._listens, self.log_file.read_text, _SECONDS, process=self._process)
