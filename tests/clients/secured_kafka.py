@@ -10,7 +10,7 @@ EXPIRED        SSL               the broker's certificate has expired
 ELSEWHERE      SSL               the broker's certificate is for another host
 SASL           SASL_PLAINTEXT    PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; OAUTHBEARER with unsecured tokens
 SASLTLS        SASL_SSL          the same; OAUTHBEARER with tokens signed by `SecuredKafka.signing_key`
-PLAINONLY      SASL_PLAINTEXT    PLAIN and no other mechanism
+PLAINONLY      SASL_PLAINTEXT    PLAIN and no other mechanism; sessions end after `SESSION_MS`
 =============  ================  =========================================================================
 """
 
@@ -44,6 +44,7 @@ PROTOCOLS = {
     "SASLTLS": "SASL_SSL",
     "PLAINONLY": "SASL_PLAINTEXT",
 }
+SESSION_MS = 2_000
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MODULES = "org.apache.kafka.common.security"
 _PLAIN = f'{_MODULES}.plain.PlainLoginModule required user_{USER}="{SECRET}";'
@@ -64,7 +65,8 @@ class SecuredKafka:
         self.client_certificate = self.write("client-cert.pem", PKI.client.chain_pem)
         self.client_key = self.write("client-key.pem", PKI.client.key_pem())
         self.jwks = self.write("jwks.json", json.dumps({"keys": [_jwk(self.signing_key)]}))
-        self.server = KafkaServer(directory, **self._settings())
+        settings: dict[str, Any] = self._settings()
+        self.server = KafkaServer(directory, **settings)
         self.server.port = self.ports["PLAINTEXT"]
         self.server.jvm_options = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks.as_uri()}"]
 
@@ -129,6 +131,7 @@ class SecuredKafka:
         settings["listener.name.mutual.ssl.client.auth"] = "required"
         settings["listener.name.plainonly.sasl.enabled.mechanisms"] = "PLAIN"
         settings["listener.name.plainonly.plain.sasl.jaas.config"] = _PLAIN
+        settings["listener.name.plainonly.plain.connections.max.reauth.ms"] = str(SESSION_MS)
         for name in ("sasl", "sasltls"):
             prefix = f"listener.name.{name}"
             settings |= {

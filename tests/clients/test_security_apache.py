@@ -19,6 +19,7 @@ from barnabas.clients.common.blocking_client import BlockingClient
 from barnabas.clients.common.client_security import ClientSecurity
 from barnabas.clients.consumer import AsyncKafkaConsumer, KafkaConsumer
 from barnabas.clients.producer import AsyncKafkaProducer, KafkaProducer
+from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.errors import (
     AuthenticationError,
     SaslAuthenticationError,
@@ -203,6 +204,34 @@ def test_coroutines(kafka: SecuredKafka, topic: str) -> None:
         raise AssertionError("no record")
 
     assert asyncio.run(asyncio.wait_for(there_and_back(), 60)) == b"tea"
+
+
+@pytest.mark.mechanism("A09")
+def test_clients_authenticate_again(kafka: SecuredKafka, topic: str) -> None:
+    """A consumer has requests in flight nearly always, so their responses come in the middle of it."""
+    settings = with_password("PLAINONLY", "PLAIN")(kafka)
+    with (
+        KafkaProducer(**settings) as producer,
+        KafkaConsumer(topic, **settings, group_id=topic, auto_offset_reset="earliest") as consumer,
+    ):
+        read: list[bytes | None] = []
+        written: list[bytes] = []
+        until = SYSTEM_CLOCK.hi_res_milliseconds() + WAIT_MS
+        while min(again(producer), again(consumer)) < 2:
+            assert SYSTEM_CLOCK.hi_res_milliseconds() < until
+            written.append(b"%d" % len(written))
+            producer.send(topic, written[-1]).result(60)
+            read += [record.value for record in consumer.poll(200)]
+        while len(read) < len(written):
+            read += consumed(consumer)
+        assert read == written
+        assert (again(producer, "failed"), again(consumer, "failed")) == (0, 0)
+
+
+def again(client: KafkaProducer | KafkaConsumer, outcome: str = "successful") -> float:
+    """How often it has authenticated again."""
+    group = "producer-metrics" if isinstance(client, KafkaProducer) else "consumer-metrics"
+    return float(client.metric(f"{outcome}-reauthentication-total", group))
 
 
 # -- what is refused

@@ -30,7 +30,7 @@ def test_the_plan_of_a_query(spark: SparkSession, topics: Topics, topic: str, op
     topics.send(topic, ["a"])
     rows = spark.read.format("barnabas").options(**options, subscribe=topic).load()
     assert rows.count() == 1
-    assert SECRET not in rows._jdf.queryExecution().toString()  # type: ignore[operator]
+    assert SECRET not in rows._jdf.queryExecution().toString()
 
 
 def test_checkpoints_and_progress(

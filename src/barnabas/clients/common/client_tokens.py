@@ -182,10 +182,10 @@ def _template(path: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: cannot read {path}: {error}", name=name) from None
-    parts = [document.get(part, {}) if isinstance(document, dict) else None for part in ("header", "payload")]
-    if not all(isinstance(part, dict) for part in parts):
+    header, payload = (document.get(part, {}) if isinstance(document, dict) else None for part in ("header", "payload"))
+    if not isinstance(header, dict) or not isinstance(payload, dict):
         raise ConfigError(f"{name}: {path} must be a JSON object with the objects header and payload", name=name)
-    return parts[0], parts[1]
+    return header, payload
 
 
 # -- tokens of the application

@@ -112,8 +112,13 @@ def test_invalid_settings_of_tls(settings: dict[str, Any]) -> None:
 
 
 def test_credentials_reach_the_mechanism() -> None:
-    asked = []
-    server = PlainServer(lambda username, password: not asked.append((username, password)))
+    asked: list[tuple[str, str]] = []
+
+    def check(username: str, password: str) -> bool:
+        asked.append((username, password))
+        return True
+
+    server = PlainServer(check)
     name, begin, _ = client_mechanism(values(sasl_mechanism="PLAIN", sasl_jaas_config=PLAIN))
     server.evaluate(begin().initial_response())
     assert (name, asked) == ("PLAIN", [("a", SECRET)])
@@ -144,7 +149,7 @@ def test_invalid_settings_are_found_when_the_client_is_made(settings: dict[str, 
 
 
 def test_the_local_socket_is_for_plaintext_only() -> None:
-    def allowed(**settings: object) -> bool:
+    def allowed(**settings: Any) -> bool:
         return may_use_local_socket(ProducerConfig.of(bootstrap_servers="a:1", **settings).values)
 
     assert allowed()
