@@ -118,7 +118,7 @@ def test_what_is_to_be_installed_is_there() -> None:
     pages = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in (QUICK_START, CLIENTS))
     named = set(re.findall(r"barnabas\[(\w+)\]", pages))
     assert named <= extras.keys()
-    assert named == {"arrow", "spark"}
+    assert named == {"arrow", "spark", "security"}
 
 
 # ---------------------------------------------------------------------------------------------------- names
