@@ -25,6 +25,7 @@ from barnabas.security.sasl.oauthbearer import OAUTHBEARER
 
 JAAS: Final = "sasl.jaas.config"
 MECHANISM: Final = "sasl.mechanism"
+_PLUG_INS: Final = ("sasl.client.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class")
 
 
 class ClientMechanism(NamedTuple):
@@ -44,7 +45,14 @@ def client_mechanism(values: ConfigValues) -> ClientMechanism:
     """
     name = values.get_str(MECHANISM)
     if name not in CLIENT_MECHANISMS:
-        raise ConfigError.invalid(MECHANISM, name, f"it must be one of {', '.join(CLIENT_MECHANISMS)}")
+        reason = "Kerberos is not supported, though it is Kafka's default; " if name == "GSSAPI" else ""
+        raise ConfigError.invalid(MECHANISM, name, f"{reason}it must be one of {', '.join(CLIENT_MECHANISMS)}")
+    for plug_in in _PLUG_INS:
+        if values.get_optional_class(plug_in) is not None:
+            raise ConfigError(
+                f"{plug_in} is not supported; tokens may come from sasl_oauth_token_provider=, a function.",
+                name=plug_in,
+            )
     try:
         if name == OAUTHBEARER:
             from barnabas.clients.common.client_tokens import token_login

@@ -102,6 +102,11 @@ def client_ssl_context(values: ConfigValues) -> ssl.SSLContext:
         if not isinstance(given, ssl.SSLContext):
             raise ConfigError(f"{SSL_CONTEXT} must be an ssl.SSLContext: {type(given).__name__}", name=SSL_CONTEXT)
         return given
+    if values.get_optional_class("ssl.engine.factory.class") is not None:
+        raise ConfigError(
+            "ssl.engine.factory.class is not supported; pass ssl_context=, an ssl.SSLContext.",
+            name="ssl.engine.factory.class",
+        )
     from barnabas.security.tls.ssl_config import SslSettings
     from barnabas.security.tls.ssl_factory import Mode, SslFactory
 

@@ -57,6 +57,7 @@ _JAVA_CLASSES: Final = frozenset(
         "sasl.login.class",
         "sasl.oauthbearer.jwt.retriever.class",
         "sasl.oauthbearer.jwt.validator.class",
+        "ssl.engine.factory.class",
     }
 )
 _JAVA_PACKAGE: Final = "org.apache.kafka.common.security."

@@ -103,6 +103,7 @@ def test_an_ssl_context_of_the_application() -> None:
         {"ssl_keystore_key": SECRET, "ssl_keystore_type": "PEM"},
         {"ssl_enabled_protocols": "SSLv3"},
         {"ssl_endpoint_identification_algorithm": "LDAP"},
+        {"ssl_engine_factory_class": dict},
     ],
 )
 def test_invalid_settings_of_tls(settings: dict[str, Any]) -> None:
@@ -133,7 +134,8 @@ def test_a_delegation_token_says_that_it_is_one() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sasl_mechanism": "GSSAPI"}, "sasl.mechanism cannot be GSSAPI: it must be one of PLAIN, SCRAM-SHA-256"),
+        ({}, "sasl.mechanism cannot be GSSAPI: Kerberos is not supported, though it is Kafka's default; it must be"),
+        ({"sasl_mechanism": "PLAIN", "sasl_login_class": dict}, "sasl.login.class is not supported"),
         ({"sasl_mechanism": "scram-sha-256"}, "sasl.mechanism cannot be scram-sha-256"),
         ({"sasl_mechanism": "PLAIN"}, "sasl.jaas.config is missing: PLAIN needs a user name and a password"),
         ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": PLAIN}, "the login module of SCRAM-SHA-256 is"),
