@@ -68,6 +68,9 @@ class SecuredKafka:
         settings: dict[str, Any] = self._settings()
         self.server = KafkaServer(directory, **settings)
         self.server.port = self.ports["PLAINTEXT"]
+        self.server.format_options = [
+            f"--add-scram={name}=[name={USER},password={SECRET}]" for name in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+        ]
         self.server.jvm_options = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.jwks.as_uri()}"]
 
     def write(self, name: str, text: str) -> Path:
@@ -77,9 +80,7 @@ class SecuredKafka:
         return path
 
     def start(self) -> None:
-        self.server.format(
-            *(f"--add-scram={name}=[name={USER},password={SECRET}]" for name in ("SCRAM-SHA-256", "SCRAM-SHA-512"))
-        )
+        self.server.format()
         self.server.start()
 
     def stop(self) -> None:

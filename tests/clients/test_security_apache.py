@@ -193,14 +193,14 @@ def test_records_go_there_and_back(kafka: SecuredKafka, way: str, topic: str) ->
 def test_coroutines(kafka: SecuredKafka, topic: str) -> None:
     settings = like_kafka_python(kafka)
 
-    async def there_and_back() -> bytes | None:
+    async def there_and_back() -> bytes:
         async with AsyncKafkaAdminClient(**settings) as admin:
             await admin.describe_cluster()
         async with AsyncKafkaProducer(**settings) as producer:
             await producer.send_and_wait(topic, b"tea")
         async with AsyncKafkaConsumer(topic, **settings, auto_offset_reset="earliest", group_id=topic) as consumer:
             async for record in consumer:
-                return record.value
+                return bytes(record.value)
         raise AssertionError("no record")
 
     assert asyncio.run(asyncio.wait_for(there_and_back(), 60)) == b"tea"

@@ -102,16 +102,26 @@ class KafkaServer:
         self.log_file = directory / "server.out"
         """What the server of the last start has said: warnings and errors."""
         self.jvm_options: list[str] = []
+        self.format_options: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def format(self, *options: str) -> None:
+    def format(self) -> None:
         """``kafka-storage format``."""
         mode = () if self.static_voters else ("--standalone",)
-        run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.config_file), *mode, *options)
+        run_tool(
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            CLUSTER_ID,
+            "-c",
+            str(self.config_file),
+            *mode,
+            *self.format_options,
+        )
 
     def start(self) -> None:
         java, *arguments = _command("kafka.Kafka", str(self.config_file))

@@ -33,14 +33,13 @@ def add_common(parser: ArgumentParser, *, json: bool = True) -> None:
 def administered(cluster: Cluster, timeout_ms: int = TIMEOUT_MS) -> Iterator[KafkaAdminClient]:
     """Yields an admin client for the cluster. An error of the client ends the command with a one-line message."""
     from barnabas.clients.admin import KafkaAdminClient
-    from barnabas.common.config_def import ConfigError
-    from barnabas.common.errors import ApiError
+    from barnabas.common.errors import ApiError, InvalidConfigurationError
 
     # The command reports the client's error once, so the client's own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
     try:
         admin = KafkaAdminClient(admin_settings(cluster, timeout_ms), fail_fast=True)
-    except ConfigError as error:
+    except InvalidConfigurationError as error:
         raise invalid_settings(error) from None
     with admin:
         try:

@@ -13,17 +13,19 @@ import argparse
 import json
 import logging
 import os
+import stat
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.arguments import ArgumentParser
-from barnabas.cli.console import CommandError, UsageError
+from barnabas.cli.console import CommandError, UsageError, say
 
 if TYPE_CHECKING:
     from barnabas.clients.common.blocking_client import BlockingClient
-    from barnabas.common.config_def import ConfigError
+    from barnabas.common.errors import InvalidConfigurationError
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 HTTP_TIMEOUT_S: Final = 10
@@ -79,10 +81,18 @@ class Cluster:
 
     def _of_file(self) -> dict[str, str]:
         if self._file is None:
-            from barnabas.cli.settings import read_properties
-
-            self._file = read_properties(Path(self._path).expanduser()) if self._path else {}
+            self._file = self._read(Path(self._path).expanduser()) if self._path else {}
         return self._file
+
+    @staticmethod
+    def _read(path: Path) -> dict[str, str]:
+        from barnabas.cli.settings import read_properties
+
+        found = read_properties(path)
+        # The group may read it: a service often gets its secrets that way.
+        if os.name == "posix" and path.stat().st_mode & stat.S_IROTH and any(map(_is_secret, found)):
+            say(f"warning: every user of this machine may read {path}, which has credentials: chmod 600\n", sys.stderr)
+        return found
 
     def _check_names(self) -> None:
         """Refuses unknown settings of the command line. A file may have settings for other programs."""
@@ -104,6 +114,10 @@ class Cluster:
 
     def __repr__(self) -> str:
         return f"Cluster({self._bootstrap}, {self._path}, {', '.join(self._given)})"
+
+
+def _is_secret(name: str) -> bool:
+    return "password" in name or "secret" in name or name in {"sasl.jaas.config", "ssl.keystore.key", "ssl.key.pem"}
 
 
 class _ClusterOption(argparse.Action):
@@ -171,15 +185,14 @@ def connected(cluster: Cluster) -> Iterator[BlockingClient]:
     """Yields a client for the cluster. An error of the client ends the command."""
     from barnabas.clients.common.blocking_client import BlockingClient, ClientError
     from barnabas.clients.common.client_security import ClientSecurity
-    from barnabas.common.config_def import ConfigError
-    from barnabas.common.errors import AuthenticationError
+    from barnabas.common.errors import AuthenticationError, InvalidConfigurationError
 
     # The command reports the client's error once, so the client's own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
     try:
         factory = ClientSecurity(cluster.properties()).channel_factory()
         client = BlockingClient(cluster.bootstrap, client_id="barnabas-cli", channel_factory=factory)
-    except ConfigError as error:
+    except InvalidConfigurationError as error:
         raise invalid_settings(error) from None
     with client:
         try:
@@ -188,9 +201,14 @@ def connected(cluster: Cluster) -> Iterator[BlockingClient]:
             raise CommandError(str(error)) from None
 
 
-def invalid_settings(error: ConfigError) -> UsageError:
-    """Returns the error of a command for a client setting that is wrong."""
-    return UsageError(f"--bootstrap-server: {error}" if error.name in {None, "bootstrap.servers"} else str(error))
+def invalid_settings(error: InvalidConfigurationError) -> CommandError:
+    """Returns the error of a command whose client could not be created: a wrong setting, or a failed login."""
+    from barnabas.common.errors import AuthenticationError
+
+    if isinstance(error, AuthenticationError):
+        return CommandError(str(error))
+    name = getattr(error, "name", None)
+    return UsageError(f"--bootstrap-server: {error}" if name in {None, "bootstrap.servers"} else str(error))
 
 
 def http_document(address: str, path: str) -> dict[str, Any]:

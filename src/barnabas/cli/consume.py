@@ -131,11 +131,11 @@ def _partitions(cluster: Cluster, topic: str, numbers: list[int] | None) -> list
 
 def _consumer(settings: dict[str, Any]) -> KafkaConsumer:
     from barnabas.clients.consumer import KafkaConsumer
-    from barnabas.common.config_def import ConfigError
+    from barnabas.common.errors import InvalidConfigurationError
 
     try:
         return KafkaConsumer(settings)
-    except ConfigError as error:
+    except InvalidConfigurationError as error:
         raise invalid_settings(error) from None
 
 

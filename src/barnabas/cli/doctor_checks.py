@@ -33,7 +33,7 @@ from barnabas.cli.finding import Finding
 from barnabas.clients.common.bootstrap import parse_address
 from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.config_def import ConfigError
-from barnabas.common.errors import ApiError, AuthorizationError, Errors
+from barnabas.common.errors import ApiError, AuthenticationError, AuthorizationError, Errors
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
@@ -92,6 +92,10 @@ class Security(NamedTuple):
             client_mechanism(values) if protocol.startswith("SASL") else None,
         )
 
+    def close(self) -> None:
+        if self.mechanism is not None:
+            self.mechanism.close()
+
 
 def examine(
     servers: Sequence[str], timeout_s: float, settings: Mapping[str, Any] = MappingProxyType({})
@@ -102,6 +106,18 @@ def examine(
     except ConfigError as error:
         yield Finding("settings", "error", str(error), "see --command-config and -X")
         return
+    except AuthenticationError as error:
+        yield Finding("token", "error", str(error), "check where the client gets its tokens: sasl.oauthbearer.*")
+        return
+    try:
+        yield from _examine_all(servers, timeout_s, settings, security)
+    finally:
+        security.close()
+
+
+def _examine_all(
+    servers: Sequence[str], timeout_s: float, settings: Mapping[str, Any], security: Security
+) -> Iterator[Finding]:
     usable: list[str] = []
     for server in servers:
         findings = list(_examine_server(server, timeout_s, security))

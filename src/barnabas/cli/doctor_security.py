@@ -194,11 +194,32 @@ def check_sasl(
         what = f"the listener does not enable {mechanism.name}; it enables {', '.join(enabled)}"
         return Finding(step, "error", what, "set sasl.mechanism to one of these")
     except AuthenticationError as error:
+        problem = token_problem(mechanism) if mechanism.name == "OAUTHBEARER" else None
+        if problem is not None:
+            return Finding(step, "error", problem, "correct the clock of this machine, or of the issuer of tokens")
         return Finding(step, "error", f"the broker refuses the credentials: {error}", _credentials_remedy(mechanism))
     except (HandshakeError, ProbeError, OSError) as error:
         what = f"the exchange fails: {error}"
         return Finding(step, "error", what, "check that this listener uses SASL; the broker's log may have the reason")
     return Finding(step, "ok", f"authenticated with {mechanism.name}")
+
+
+def token_problem(mechanism: ClientMechanism) -> str | None:
+    """Returns what is wrong with the times of the client's token; None if they are right, or cannot be read."""
+    from barnabas.security.sasl.oauth_token import TokenRejectedError, parse_jwt, seconds_claim
+
+    now_s = SYSTEM_CLOCK.milliseconds() / 1000
+    try:
+        _, claims, _ = parse_jwt(mechanism.begin().initial_response().decode().partition("Bearer ")[2].strip("\1"))
+        begins, ends = seconds_claim(claims, "nbf") or seconds_claim(claims, "iat"), seconds_claim(claims, "exp")
+    except (TokenRejectedError, AuthenticationError):
+        return None
+    clock = f"this machine's clock shows {_shown(dt.datetime.fromtimestamp(now_s, dt.UTC))}"
+    if ends is not None and ends <= now_s:
+        return f"the token has expired on {_shown(dt.datetime.fromtimestamp(ends, dt.UTC))}; {clock}"
+    if begins is not None and begins > now_s:
+        return f"the token is not valid before {_shown(dt.datetime.fromtimestamp(begins, dt.UTC))}; {clock}"
+    return None
 
 
 def _credentials_remedy(mechanism: ClientMechanism) -> str:

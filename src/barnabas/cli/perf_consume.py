@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.arguments import add_command
-from barnabas.cli.cluster import Cluster, add_cluster
+from barnabas.cli.cluster import Cluster, add_cluster, invalid_settings
 from barnabas.cli.console import CommandError, UsageError, say
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ def perf_consume_command(
     from barnabas.cli.output import print_json
     from barnabas.clients.consumer import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
     from barnabas.common.clock import SYSTEM_CLOCK
-    from barnabas.common.config_def import ConfigError
-    from barnabas.common.errors import ApiError
+    from barnabas.common.errors import ApiError, InvalidConfigurationError
 
     if num_records < 1:
         raise UsageError(f"--num-records must be at least 1: {num_records}")
@@ -85,8 +84,8 @@ def perf_consume_command(
     settings |= ({} if group is None else {"group.id": group}) | key_values(consumer_props)
     try:
         consumer = KafkaConsumer(settings)
-    except ConfigError as error:
-        raise UsageError(f"--consumer-props: {error}") from None
+    except InvalidConfigurationError as error:
+        raise invalid_settings(error) from None
     records = octets = 0
     joined: list[int] = []
 

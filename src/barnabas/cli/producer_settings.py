@@ -40,13 +40,13 @@ def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
 def producer_for(settings: Mapping[str, Any]) -> Iterator[KafkaProducer]:
     """Yields a producer with these settings. On normal exit, all records have been acknowledged or have failed."""
     from barnabas.clients.producer import KafkaProducer
-    from barnabas.common.config_def import ConfigError
+    from barnabas.common.errors import InvalidConfigurationError
 
     # The command reports the producer's error once, so its own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
     try:
         producer = KafkaProducer({"max.block.ms": MAX_BLOCK_MS, **settings})
-    except ConfigError as error:
+    except InvalidConfigurationError as error:
         raise invalid_settings(error) from None
     if not gc.isenabled():  # the command line disables it for a faster start
         gc.freeze()

@@ -82,6 +82,20 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         parsed("--command-config", f"{tmp_path}/none").properties()
 
 
+def test_a_file_with_credentials_that_everybody_may_read(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.chmod(0o640)
+    parsed("--command-config", str(file)).properties()
+    assert not capsys.readouterr().err
+    file.chmod(0o644)
+    parsed("--command-config", str(file)).properties()
+    assert capsys.readouterr().err == (
+        f"warning: every user of this machine may read {file}, which has credentials: chmod 600\n"
+    )
+    file.write_text("security.protocol=SSL\n")
+    parsed("--command-config", str(file)).properties()
+    assert not capsys.readouterr().err
+
+
 def test_no_secret_is_shown(file: Path) -> None:
     cluster = parsed("--command-config", str(file), "-X", f"ssl.key.password={SECRET}")
     assert cluster.properties()

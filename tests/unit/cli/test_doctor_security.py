@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import json
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +16,13 @@ import pytest
 
 from barnabas.cli.doctor_checks import Security, check_protocol, examine
 from barnabas.cli.doctor_probe import enabled_mechanisms
-from barnabas.cli.doctor_security import check_no_sasl, check_tls
+from barnabas.cli.doctor_security import check_no_sasl, check_tls, token_problem
 from barnabas.cli.finding import Finding
+from barnabas.clients.common.client_sasl import ClientMechanism
 from barnabas.common.config_def import ConfigError
 from barnabas.common.errors import Errors
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from barnabas.security.sasl.oauthbearer import OAuthBearerClient
 from tls_fixtures import PKI, Authority, Identity, context
 from unit.cli.test_doctor import listener
 
@@ -125,6 +130,38 @@ def test_settings_that_are_wrong() -> None:
     assert "sasl.jaas.config is missing" in finding.what
     with pytest.raises(ConfigError):
         Security.of({"security.protocol": "TLS"})
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        ({"iat": -600, "exp": -60}, "the token has expired on 20"),
+        ({"iat": 600, "exp": 1200}, "the token is not valid before 20"),
+        ({"iat": -600, "nbf": 600, "exp": 1200}, "the token is not valid before 20"),
+        ({"iat": -60, "exp": 600}, None),
+        ({}, None),
+    ],
+)
+def test_the_times_of_a_token(claims: dict[str, int], expected: str | None) -> None:
+    now = time.time()
+    parts = ({"alg": "none"}, {"sub": "a", **{name: now + seconds for name, seconds in claims.items()}})
+    token = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + "."
+    mechanism = ClientMechanism("OAUTHBEARER", lambda: OAuthBearerClient(lambda: token), lambda: None)
+    found = token_problem(mechanism)
+    assert found is None if expected is None else found is not None and found.startswith(expected)
+    opaque = ClientMechanism("OAUTHBEARER", lambda: OAuthBearerClient(lambda: "opaque"), lambda: None)
+    assert token_problem(opaque) is None
+
+
+def test_a_login_that_fails() -> None:
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauth.token.provider": lambda: "no token at all",
+    }
+    (finding,) = examine(["127.0.0.1:1"], 1, settings)
+    assert (finding.step, finding.status) == ("token", "error")
+    assert "not usable" in finding.what
 
 
 def test_a_certificate_without_the_package_that_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
