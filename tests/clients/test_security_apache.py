@@ -341,6 +341,7 @@ def config_file(kafka: SecuredKafka, tmp_path: Path) -> Path:
     path = tmp_path / "client.properties"
     settings = with_jaas(kafka)
     path.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in settings.items()))
+    path.chmod(0o600)
     return path
 
 
@@ -361,6 +362,30 @@ def test_commands(
     assert "TLSv1.3, CN=broker,O=Castle" in out
     assert run(["topics", "list", *config, "-X", "sasl.mechanism=PLAIN"]) == 2
     assert "the login module of PLAIN is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "list"),
+        ("quotas", "list"),
+        ("consume", "t"),
+        ("perf", "produce", "--topic", "t", "--num-records", "1", "--record-size", "1"),
+        ("perf", "consume", "--topic", "t", "--num-records", "1"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_command_that_is_refused(
+    kafka: SecuredKafka, command: tuple[str, ...], config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config_file.write_text(config_file.read_text().replace(SECRET, WRONG))
+    assert run([*command, "--command-config", str(config_file)]) == 1
+    out, err = capsys.readouterr()
+    assert "due to invalid credentials with SASL mechanism SCRAM-SHA-512" in err
+    assert err.count("\n") == 1
+    assert WRONG not in out + err
+    assert run([*command, "-b", kafka.address("SASLTLS"), "-X", "security.protocol=SSL"]) == 1
+    assert "certificate is not accepted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ def admin_settings(cluster: Cluster, timeout_ms: int, client_id: str = "barnabas
 
 def explain(error: Exception) -> str:
     """Returns the message of an error with Kafka's name for it, so that users can search for it."""
-    from barnabas.common.errors import ApiError, BrokerNotAvailableError, Errors
+    from barnabas.common.errors import ApiError, AuthenticationError, BrokerNotAvailableError, Errors
 
-    if isinstance(error, BrokerNotAvailableError):
+    if isinstance(error, BrokerNotAvailableError | AuthenticationError):
         return f"{error} (run barnabas doctor to find the cause)"
     if not isinstance(error, ApiError):
         return str(error)

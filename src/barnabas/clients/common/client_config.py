@@ -67,8 +67,10 @@ def split_positional(given: Iterable[object]) -> tuple[Mapping[str, object] | No
         elif isinstance(argument, Mapping) and config is None:
             config = argument
         elif argument is not None:
+            # A second mapping is not shown: it may have a password.
+            shown = "a second mapping" if isinstance(argument, Mapping) else repr(argument)
             raise TypeError(
-                f"Positional arguments are names of topics, or one mapping with settings, not {argument!r}: "
+                f"Positional arguments are names of topics, or one mapping with settings, not {shown}: "
                 'KafkaConsumer("orders", bootstrap_servers="localhost:9092")'
             )
     return config, topics

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.clients.common.client_config import split_positional
 from barnabas.clients.common.client_sasl import client_mechanism
 from barnabas.clients.common.client_security import (
     SECURITY,
@@ -158,6 +159,12 @@ def test_the_local_socket_is_for_plaintext_only() -> None:
     assert not allowed(local_socket_enable=False)
     for protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         assert not allowed(security_protocol=protocol)
+
+
+def test_a_second_mapping_is_not_shown() -> None:
+    with pytest.raises(TypeError, match="not a second mapping") as refused:
+        split_positional(({"group.id": "g"}, {"sasl.password": SECRET}))
+    assert SECRET not in str(refused.value)
 
 
 def test_settings_travel_to_another_process_and_show_no_values() -> None:
