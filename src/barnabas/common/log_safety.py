@@ -170,9 +170,9 @@ class _Site:
 class LimitedLogger:
     """A logger for lines that a client can cause at will.
 
-    Each call site, identified by its message before arguments are inserted, logs at most `lines` lines per window. The
-    rest is counted. The count is logged with the next line of the site, or by :func:`report_suppressed`, which a broker
-    calls periodically. DEBUG lines are not limited.
+    Each call site, identified by its message before arguments are inserted, or by an origin that it names, logs at most
+    `lines` lines per window. The rest is counted. The count is logged with the next line of the site, or by
+    :func:`report_suppressed`, which a broker calls periodically. DEBUG lines are not limited.
     """
 
     def __init__(
@@ -209,25 +209,30 @@ class LimitedLogger:
     def log(self, level: int, message: str, *args: object, exc_info: Any = None) -> None:
         self._log(level, message, args, exc_info)
 
-    def _log(self, level: int, message: str, args: tuple[object, ...], exc_info: Any) -> None:
+    def log_for(self, origin: str, level: int, message: str, *args: object) -> None:
+        """Logs under a limit of its own for each origin, so that a flood from one does not hide the lines of others."""
+        self._log(level, message, args, None, origin)
+
+    def _log(self, level: int, message: str, args: tuple[object, ...], exc_info: Any, origin: str = "") -> None:
         logger = self._logger
         if not logger.isEnabledFor(level):
             return
         if level > logging.DEBUG:
             now_ms = self._now_ms()
+            limited = origin or message
             with self._lock:
-                site = self._sites.get(message)
+                site = self._sites.get(limited)
                 if site is None:
                     if len(self._sites) >= MAX_SITES:
                         self._sites.clear()
-                    site = self._sites[message] = _Site(now_ms)
+                    site = self._sites[limited] = _Site(now_ms)
                 ended = self._end_window(site, now_ms)
                 site.lines += 1
                 if site.lines > self._lines:
                     site.suppressed += 1
                     site.level = level
                     return
-            self._report(message, ended)
+            self._report(limited, ended)
         logger.log(level, message, *args, exc_info=exc_info, stacklevel=3)
 
     def _end_window(self, site: _Site, now_ms: int) -> tuple[int, int, int] | None:

@@ -6,7 +6,9 @@ import logging
 
 import pytest
 
+from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors, SecurityDisabledError
+from barnabas.common.log_safety import LINES, WINDOW_MS
 from barnabas.network.server.endpoint import Endpoint
 from barnabas.security.acl import AclBindingFilter, AclOperation, ResourcePattern, ResourceType, acl
 from barnabas.security.audit_log import AUDIT_LOGGER, TRACE, AuditLog
@@ -98,6 +100,29 @@ class TestAuditLog:
         with caplog.at_level(logging.INFO, AUDIT_LOGGER):
             AuditLog().record(context_of(), Action(READ, FOO), True, pytest.fail, "asked")
         assert caplog.records == []
+
+    @pytest.mark.mechanism("A11")
+    def test_denials_of_one_client_are_limited(self, caplog: pytest.LogCaptureFixture) -> None:
+        clock = MockClock()
+        audit = AuditLog(clock=clock)
+        with caplog.at_level(logging.DEBUG, AUDIT_LOGGER):
+            for number in range(100):
+                action = Action(READ, ResourcePattern(TOPIC, f"topic-{number}"))
+                audit.record(context_of(), action, False, str, "no ACL matches")
+            assert len(caplog.records) == LINES
+            audit.record(context_of(host="192.0.2.8"), Action(READ, FOO), False, str, "")
+            audit.record(context_of("User:bob"), Action(READ, FOO), False, str, "")
+            assert len(caplog.records) == LINES + 2, "others are heard"
+            for _ in range(100):
+                audit.record(context_of(), Action(READ, FOO), True, str, "")
+            assert len(caplog.records) == LINES + 102, "permissions are complete"
+            caplog.clear()
+            clock.advance(WINDOW_MS)
+            audit.record(context_of(), Action(READ, FOO), False, str, "X")
+        assert [record.getMessage() for record in caplog.records] == [
+            "... 80 similar lines suppressed in the last 10 s: requests of User:alice at 192.0.2.7",
+            "User:alice at 192.0.2.7 DENIED Read on Topic:LITERAL:foo in Fetch, referred to 1 times; rule: X",
+        ]
 
     @pytest.mark.mechanism("R04")
     def test_an_authorizer_says_by_which_rule(self, caplog: pytest.LogCaptureFixture) -> None:
