@@ -254,7 +254,7 @@ class Run:
             again = [
                 index
                 for index, one in enumerate(responses)
-                if open_question and (api in READS or _has_code(one, _TRANSIENT))
+                if open_question and (api in READS or has_code(one, _TRANSIENT))
             ]
             if not again or time.monotonic() > deadline:
                 break
@@ -262,7 +262,7 @@ class Run:
                 responses[index] = response
         for _ in self._compare("", *(form(one, self) for one in responses), learn=True):
             pass
-        changes = api not in READS and any(_has_code(one, frozenset({0})) for one in responses)
+        changes = api not in READS and any(has_code(one, frozenset({0})) for one in responses)
         if changes or api is ApiKey.METADATA:  # which makes topics, unless it says that it does not want to
             found += self._settle()
         return found
@@ -296,7 +296,7 @@ class Run:
             for topic in topics
         ]
         responses = self._exchange(ListOffsetsRequest(replica_id=-1, topics=wanted), 4)
-        return not any(_has_code(one, _TRANSIENT | {3}) for one in responses)
+        return not any(has_code(one, _TRANSIENT | {3}) for one in responses)
 
     def _exchange(self, request: Request, version: int, *which: int) -> list[Struct | str]:
         """Sends a request to both brokers, or to one; both work on it at the same time."""
@@ -494,18 +494,19 @@ def _of_another_run(value: Any, tag: str) -> bool:
     return False
 
 
-def _has_code(value: Any, codes: frozenset[int]) -> bool:
+def has_code(value: Any, codes: frozenset[int]) -> bool:
+    """Whether any error code of a response is one of these."""
     match value:
         case Struct():
             return any(
                 getattr(value, one.name) in codes
                 if one.name.endswith("error_code")
-                else _has_code(getattr(value, one.name), codes)
+                else has_code(getattr(value, one.name), codes)
                 for one in value.fields
                 if one.name.endswith("error_code") or one.kind in {"array", "struct"}
             )
         case list():
-            return any(_has_code(one, codes) for one in value)
+            return any(has_code(one, codes) for one in value)
     return False
 
 

@@ -250,6 +250,10 @@ class QuorumController:
     def alter_partition(
         self, context: ControllerRequestContext, request: alter_partition.AlterPartitionRequest
     ) -> Future[alter_partition.AlterPartitionResponse]:
+        if not request.topics:
+            from barnabas.protocol.messages import alter_partition
+
+            return _nothing_to_do(alter_partition.AlterPartitionResponse())
         return self._executor.write(
             "alter_partition", context, lambda: self.managers.isr_changes.alter_partition(context, request)
         )

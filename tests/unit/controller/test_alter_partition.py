@@ -119,8 +119,11 @@ def test_a_fenced_or_leaving_broker_cannot_come_into_sync(harness: Harness) -> N
 
 
 def test_a_sender_of_an_earlier_life_is_refused_as_a_whole(harness: Harness) -> None:
-    request = AlterPartitionRequest(broker_id=1, broker_epoch=harness.epoch(1) - 1)
+    topics = [RequestTopicData(topic_id=harness.topic_id("a"))]
+    request = AlterPartitionRequest(broker_id=1, broker_epoch=harness.epoch(1) - 1, topics=topics)
     assert isinstance(harness.error(harness.controller.alter_partition(V3, request)), StaleBrokerEpochError)
+    empty = AlterPartitionRequest(broker_id=1, broker_epoch=harness.epoch(1) - 1)
+    assert harness.result(harness.controller.alter_partition(V3, empty)).error_code == Errors.NONE
 
 
 def test_a_leader_reports_that_it_has_recovered(harness: Harness) -> None:

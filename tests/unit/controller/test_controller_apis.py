@@ -32,7 +32,7 @@ from barnabas.protocol.messages import (
 )
 from barnabas.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from barnabas.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from barnabas.protocol.messages.alter_partition import AlterPartitionRequest
+from barnabas.protocol.messages.alter_partition import AlterPartitionRequest, RequestTopicData
 from barnabas.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -320,7 +320,8 @@ def test_a_change_of_in_sync_replicas_is_never_throttled() -> None:
     answer = bench.bench.answer(request)
     assert (answer.error_code, answer.throttle_time_ms) == (OK, 0)
     assert quotas.request.exempt == [request]
-    stale = bench.send(AlterPartitionRequest(broker_id=1, broker_epoch=99), 3)
+    topics = [RequestTopicData(topic_id=Uuid(b"t" * 16))]
+    stale = bench.send(AlterPartitionRequest(broker_id=1, broker_epoch=99, topics=topics), 3)
     bench.harness.step()
     assert bench.bench.answer(stale).error_code == Errors.STALE_BROKER_EPOCH
     assert not quotas.request.throttled

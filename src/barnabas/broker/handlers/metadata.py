@@ -189,7 +189,7 @@ class MetadataHandler:
             body, request.context.listener_name, self._partition_limit, may_describe
         )
         for topic in response.topics:
-            if topic.name is not None:
+            if topic.name is not None and topic.error_code != Errors.TOPIC_AUTHORIZATION_FAILED:
                 topic.topic_authorized_operations = self._auth.authorized_operations(
                     context, Resource(ResourceType.TOPIC, topic.name)
                 )
