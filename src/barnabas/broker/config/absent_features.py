@@ -74,12 +74,6 @@ def without_absent_features(properties: Mapping[str, str], *, warn: bool) -> dic
             "Configuration remote.log.storage.system.enable cannot be true: remote storage is not supported yet.",
             name="remote.log.storage.system.enable",
         )
-    if properties.get("config.providers", "").strip():
-        # Variables would be taken literally: a password would be "${file:...}".
-        raise ConfigError(
-            "Configuration config.providers cannot be set: variables in values are not supported yet.",
-            name="config.providers",
-        )
     kept: dict[str, str] = {}
     for name, value in properties.items():
         feature = absent_feature(name)

@@ -77,6 +77,8 @@ class DynamicBrokerConfig:
     def __init__(self, config: KafkaConfig) -> None:
         self.static_broker_configs: Mapping[str, str] = config.properties
         """The contents of the properties file."""
+        self._originals: Mapping[str, str] = config.originals
+        """The same with variables: they are resolved together with those of dynamic settings, once."""
         self._state = _State({}, {}, config)
         self._update_lock = threading.Lock()
         """Serializes changes, including the calls of reconfigurables, so these must not wait for another thread that
@@ -117,7 +119,7 @@ class DynamicBrokerConfig:
         """Raises `ConfigError` if these cannot be all dynamic settings of this broker, or of all brokers."""
         validate_dynamic_configs(properties, per_broker=per_broker)
         state = self._state
-        merged = dict(self.static_broker_configs)
+        merged = dict(self._originals)
         for overrides in (state.default, properties) if per_broker else (properties, state.broker):
             override_properties(merged, overrides)
         new = KafkaConfig.from_properties(merged, warn=False)
@@ -148,7 +150,7 @@ class DynamicBrokerConfig:
         self.update_configs(default=properties)
 
     def _update(self, state: _State) -> None:
-        merged = dict(self.static_broker_configs)
+        merged = dict(self._originals)
         override_properties(merged, state.default)
         override_properties(merged, state.broker)
         old = state.current

@@ -74,6 +74,8 @@ class KafkaConfig:
     values: ConfigValues
     properties: Mapping[str, str]
     """The settings as strings, without those of features that this node does not have."""
+    originals: Mapping[str, str]
+    """The same, before config providers have resolved their variables."""
     process_roles: frozenset[ProcessRole]
     listener_config: Listeners
     quorum_voters: tuple[VoterAddress, ...]
@@ -90,7 +92,12 @@ class KafkaConfig:
 
         Settings that are unknown or not supported yet are ignored with a warning, unless `warn` is false.
         """
-        heeded = without_absent_features(_with_node_id(as_texts(properties)), warn=warn)
+        originals = without_absent_features(_with_node_id(as_texts(properties)), warn=warn)
+        heeded = originals
+        if "config.providers" in originals:
+            from barnabas.common.config_providers import resolve_variables  # few nodes have any
+
+            heeded = resolve_variables(originals)
         for name, hint in _REQUIRED.items():
             if name not in heeded:
                 raise ConfigError(f"Configuration {name} is missing and has no default: {hint}.", name=name)
@@ -111,6 +118,7 @@ class KafkaConfig:
         config = cls(
             values=values,
             properties=MappingProxyType(heeded),
+            originals=MappingProxyType(originals),
             process_roles=roles,
             listener_config=listeners,
             quorum_voters=raft.voters,
@@ -497,7 +505,11 @@ def _with_node_id(properties: dict[str, str]) -> dict[str, str]:
 
 
 def _warn_of_unknown(unknown: Mapping[str, object]) -> None:
-    names = [name for name in unknown if split_listener(name) is None and name not in PLUGIN_CONFIGS]
+    names = [
+        name
+        for name in unknown
+        if split_listener(name) is None and name not in PLUGIN_CONFIGS and not name.startswith("config.providers.")
+    ]
     if names:
         logger.warning("Ignoring unknown settings: %s", ", ".join(sorted(names)))
 

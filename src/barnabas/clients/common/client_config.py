@@ -33,7 +33,7 @@ RETRY_BACKOFF_JITTER: Final = 0.2
 
 
 def client_properties(config: Mapping[str, object] | None, keywords: Mapping[str, object]) -> dict[str, object]:
-    """Returns both spellings as one mapping with Kafka's names.
+    """Returns both spellings as one mapping with Kafka's names, and the values of config providers' variables.
 
     A setting that is given in both is an error, and so is an underscore in the mapping. A keyword that is None counts
     as not given. Names of other clients are translated: see `barnabas.clients.common.security_aliases`.
@@ -50,6 +50,10 @@ def client_properties(config: Mapping[str, object] | None, keywords: Mapping[str
         if name in properties:
             raise ConfigError(f"{name} is given twice: as {name!r} and as {keyword}=.", name=name)
         properties[name] = value
+    if "config.providers" in properties:
+        from barnabas.common.config_providers import resolve_variables  # few clients have any
+
+        properties = resolve_variables(properties)
     return with_kafka_names(properties)
 
 

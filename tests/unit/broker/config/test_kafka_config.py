@@ -218,8 +218,6 @@ def test_secured_listeners_are_not_supported_yet(protocol: str) -> None:
 def test_features_that_are_not_there() -> None:
     with pytest.raises(ConfigError, match="remote storage is not supported yet"):
         node(remote_log_storage_system_enable="true")
-    with pytest.raises(ConfigError, match=r"config\.providers cannot be set"):
-        node(config_providers="file")
 
 
 def test_assignors_that_there_are_not_are_refused_at_once() -> None:
