@@ -31,8 +31,8 @@ class ControllerConfig:
     """The voters; this node alone if left empty."""
     supported_features: Mapping[str, VersionRange] = field(default_factory=default_supported_features)
     bootstrap: BootstrapMetadata = field(default_factory=BootstrapMetadata.for_version)
-    static_config: Mapping[str, object] = field(default_factory=dict)
-    """The static configuration of this node: the defaults of topics."""
+    static_config: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """The static configuration of this node: the defaults of topics. It contains secrets."""
     default_num_partitions: int = 1
     """``num.partitions``"""
     default_replication_factor: int = 1

@@ -160,7 +160,11 @@ class Struct(metaclass=StructType):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = [f"{field.name}={getattr(self, field.name)!r}" for field in self.fields]
+        hidden = _SECRETS | _SECRETS_OF.get(type(self).__name__, frozenset())
+        shown = [
+            f"{field.name}={'[hidden]' if field.name in hidden else repr(getattr(self, field.name))}"
+            for field in self.fields
+        ]
         if self.unknown_tagged_fields:
             shown.append(f"unknown_tagged_fields={self.unknown_tagged_fields!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
@@ -189,6 +193,10 @@ def _make_init(cls: type[Struct]) -> Callable[..., None]:
 
 
 _ABSENT: Any = object()
+_SECRETS: Final = frozenset({"auth_bytes", "hmac", "salted_password", "server_key", "stored_key"})
+"""Fields that ``repr`` hides: passwords, and what can stand for them."""
+_SECRETS_OF: Final = {"AlterableConfig": frozenset({"value"}), "ConfigRecord": frozenset({"value"})}
+"""The same for fields of one struct: the value of a setting may be a password."""
 
 
 class Message(Struct):
