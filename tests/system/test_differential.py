@@ -180,6 +180,14 @@ KNOWN: Final = (
         path=r"api_keys.*|supported_features.*|finalized_features.*",
     ),
     Known(
+        (ApiKey.CREATE_DELEGATION_TOKEN,),
+        "an owner without a type is INVALID_REQUEST; Kafka fails with an internal error",
+        when=lambda request: request.owner_principal_type is None and bool(request.owner_principal_name),
+        path="error_code",
+        ours=is_code(42),
+        apache=is_code(-1),
+    ),
+    Known(
         (ApiKey.CREATE_ACLS,),
         "an ACL for any operation or permission is INVALID_REQUEST; Kafka fails with an internal error",
         when=lambda request: has(request, "operation", is_code(1)) or has(request, "permission_type", is_code(1)),

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Protocol
 
 from barnabas.common.clock import Clock
 from barnabas.common.config_def import Password
+from barnabas.common.errors import InvalidRequestError
 from barnabas.network.server.endpoint import SecurityProtocol
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
@@ -112,7 +113,11 @@ def allows_token_requests(context: AuthorizableRequestContext, *, is_forwarded: 
 
 def token_owner(context: AuthorizableRequestContext, kind: str | None, name: str | None) -> KafkaPrincipal:
     """Returns the owner that a CreateDelegationToken request names; without a name, the requester."""
-    return KafkaPrincipal(kind or "", name) if name else context.principal
+    if not name:
+        return context.principal
+    if kind is None:
+        raise InvalidRequestError(f"The owner {name!r} of a delegation token has no principal type.")
+    return KafkaPrincipal(kind, name)
 
 
 def may_create_token(auth: AuthHelper, context: AuthorizableRequestContext, owner: KafkaPrincipal) -> bool:

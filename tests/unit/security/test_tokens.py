@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.common.config_def import Password
+from barnabas.common.errors import InvalidRequestError
 from barnabas.metadata.delegation_tokens import DelegationToken
 from barnabas.network.server.endpoint import SecurityProtocol
 from barnabas.protocol.api_keys import ApiKey
@@ -24,6 +25,7 @@ from barnabas.security.tokens import (
     describable_tokens,
     may_create_token,
     token_hmac,
+    token_owner,
 )
 
 pytestmark = pytest.mark.mechanism("A08")
@@ -121,6 +123,14 @@ def test_a_forwarded_request_is_judged_by_its_principal_only() -> None:
     assert allows_token_requests(context(ALICE, SecurityProtocol.PLAINTEXT), is_forwarded=True)
     token_holder = KafkaPrincipal("User", "alice", True)
     assert not allows_token_requests(context(token_holder, SecurityProtocol.SASL_SSL), is_forwarded=True)
+
+
+def test_who_owns_a_new_token() -> None:
+    assert token_owner(context(), None, None) == ALICE
+    assert token_owner(context(), "User", "") == ALICE
+    assert token_owner(context(), "User", "bob") == KafkaPrincipal("User", "bob")
+    with pytest.raises(InvalidRequestError, match="no principal type"):
+        token_owner(context(), None, "bob")
 
 
 def test_tokens_for_others_need_create_tokens_on_the_user() -> None:
