@@ -232,6 +232,9 @@ class ConfigValues(Mapping[str, Any]):
     def get_optional_class(self, name: str) -> type | None:
         return None if self._values[name] is None else self._of(name, type)
 
+    def get_optional_password(self, name: str) -> Password | None:
+        return None if self._values[name] is None else self._of(name, Password)
+
     def _of(self, name: str, kind: type[T]) -> T:
         value: object = self._values[name]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
