@@ -50,19 +50,20 @@ def tls_server_channel_factory(
 
 def tls_client_channel_factory(
     ssl_factory: SslFactory,
-    host_of: Callable[[str], str],
+    host_of: Callable[[str], str] | None = None,
     *,
     authenticator: AuthenticatorFactory | None = None,
 ) -> ChannelFactory:
     """Makes the channels of a client.
 
-    ``host_of`` returns the host name that a channel's node was configured or advertised with, which the server's
-    certificate must have. It must not be one that a reverse lookup of the address found. A name that no certificate
-    can have raises ``OSError``.
+    The server's certificate must have the host name that the channel's node was configured or advertised with, never
+    one that a reverse lookup of its address found. It is an argument of the factory, or ``host_of`` tells it by the
+    channel's id. A name that no certificate can have raises ``OSError``.
     """
 
-    def make(channel_id: str, sock: socket.socket) -> tuple[TransportLayer, Authenticator]:
-        host = host_of(channel_id)
+    def make(channel_id: str, sock: socket.socket, host: str = "") -> tuple[TransportLayer, Authenticator]:
+        if host_of is not None and not host:
+            host = host_of(channel_id)
         try:
             transport = TlsTransportLayer(
                 sock, ssl_factory.context, server_side=False, server_hostname=_certificate_name(host)
@@ -77,7 +78,11 @@ def tls_client_channel_factory(
 def sasl_plaintext_channel_factory(authenticator: AuthenticatorFactory) -> ChannelFactory:
     """Makes unencrypted channels with SASL, for listeners and clients."""
 
-    def make(channel_id: str, sock: socket.socket) -> tuple[TransportLayer, Authenticator]:
+    def make(
+        channel_id: str,
+        sock: socket.socket,
+        host: str = "",  # noqa: ARG001 - only TLS checks it
+    ) -> tuple[TransportLayer, Authenticator]:
         transport = PlaintextTransportLayer(sock)
         return transport, authenticator(channel_id, transport)
 

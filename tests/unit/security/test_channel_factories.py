@@ -135,6 +135,15 @@ def test_a_host_name_that_no_certificate_has_is_an_error_of_the_connection(host:
         factory("0", sock)
 
 
+def test_a_host_name_may_come_with_the_connection() -> None:
+    factory: Any = tls_client_channel_factory(client_side())
+    with tcp_pair() as (_, sock):
+        transport, _ = factory("0", sock, "localhost")
+        assert transport._engine.server_hostname == "localhost"
+        with pytest.raises(OSError, match="is not a host name"):
+            factory("0", sock)
+
+
 @pytest.mark.mechanism("A02")
 def test_a_new_certificate_is_for_new_connections() -> None:
     factory = server_side()
