@@ -74,7 +74,10 @@ class ClientChannelFactory:
 
         # Without brackets, scope and the dot of the root, as certificates have it.
         name = host.strip("[]").partition("%")[0].rstrip(".")
-        return TlsTransportLayer(sock, self._context, server_side=False, server_hostname=name or None)
+        try:
+            return TlsTransportLayer(sock, self._context, server_side=False, server_hostname=name or None)
+        except ValueError as error:  # ends this attempt to connect, as any other reason does
+            raise OSError(f"{host!r} is not a name that a certificate can have: {error}") from None
 
     def _authenticator(self) -> Authenticator:
         if self._mechanism is None:

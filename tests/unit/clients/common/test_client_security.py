@@ -90,6 +90,12 @@ def shake_hands(transport: TransportLayer, server: ssl.SSLContext, sock: socket.
         return True
 
 
+def test_a_host_name_that_no_certificate_has() -> None:
+    make = client_channel_factory(values(security_protocol="SSL", ssl_context=ssl.create_default_context()))
+    with socket.socket() as sock, pytest.raises(OSError, match="is not a name that a certificate can have"):
+        make("1", sock, ".broker")
+
+
 def test_an_ssl_context_of_the_application() -> None:
     own = ssl.create_default_context()
     assert client_ssl_context(values(ssl_context=own)) is own
