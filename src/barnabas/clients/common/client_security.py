@@ -15,7 +15,6 @@ Every client creates its selector with `client_channel_factory`.
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +26,8 @@ from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
 
 if TYPE_CHECKING:
+    import ssl
+
     from barnabas.clients.common.client_sasl import ClientMechanism
 
 SECURITY: Final = define_security(ConfigDef())
@@ -100,6 +101,8 @@ class ClientChannelFactory:
 
 def client_ssl_context(values: ConfigValues) -> ssl.SSLContext:
     """Returns the context of TLS connections; raises `ConfigError` if the settings are invalid."""
+    import ssl  # loads slowly, and plaintext does not need it
+
     given = values.originals.get(SSL_CONTEXT)
     if given is not None:
         if not isinstance(given, ssl.SSLContext):
