@@ -190,6 +190,18 @@ def test_records_go_there_and_back(kafka: SecuredKafka, way: str, topic: str) ->
         consumer.commit()
 
 
+def test_transactions(kafka: SecuredKafka, topic: str) -> None:
+    settings = like_librdkafka(kafka)
+    with KafkaProducer(**settings, transactional_id=topic) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send(topic, b"tea")
+    with KafkaConsumer(
+        topic, **settings, group_id=topic, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
+        assert consumed(consumer) == [b"tea"]
+
+
 def test_coroutines(kafka: SecuredKafka, topic: str) -> None:
     settings = like_kafka_python(kafka)
 
