@@ -197,8 +197,8 @@ def find_batch(bytes data not None, int64_t target):
     cdef const uint8_t *start = data
     cdef int32_t length, delta
     while at + HEADER_SIZE <= size:
-        length, delta = int32_at(start + at + 8), int32_at(start + at + 23)
-        if length < HEADER_SIZE - LOG_OVERHEAD or start[at + 16] != MAGIC:
+        length, delta = int32_at(start + at + LENGTH_AT), int32_at(start + at + LAST_DELTA_AT)
+        if length < HEADER_SIZE - LOG_OVERHEAD or start[at + MAGIC_AT] != MAGIC:
             break
         # Not the sum, and not for a negative delta near the largest offset: both could overflow.
         if (delta >= 0 or target <= INT64_MAX + delta) and int64_at(start + at) >= target - delta:
