@@ -19,7 +19,7 @@ from barnabas.common.errors import (
     InvalidPrincipalTypeError,
     UnsupportedVersionError,
 )
-from barnabas.common.identifiers import random_uuid
+from barnabas.common.identifiers import random_uuid, uuid_to_string
 from barnabas.common.snapshot_registry import SnapshotRegistry, TimelineHashMap
 from barnabas.controller.feature_control_manager import FeatureControlManager
 from barnabas.controller.request_context import ControllerRequestContext
@@ -119,7 +119,7 @@ class DelegationTokenControlManager:
             lifetime = min(lifetime, request.max_lifetime_ms)
         max_timestamp = _later(now, lifetime)
         token = DelegationToken(
-            token_id=str(random_uuid()),
+            token_id=uuid_to_string(random_uuid()),
             owner=str(owner),
             requester=context.principal,
             renewers=tuple(f"{one.principal_type}:{one.principal_name}" for one in request.renewers),

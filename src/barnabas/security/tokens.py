@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.common.clock import Clock
 from barnabas.common.config_def import Password
@@ -26,13 +26,12 @@ from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.principal import ANONYMOUS, KafkaPrincipal
 from barnabas.security.request_context import AuthorizableRequestContext
 
+if TYPE_CHECKING:  # most nodes have no tokens
+    from barnabas.security.sasl.scram import ScramCredential, TokenCredential
+
 NO_TIMESTAMP: Final = -1
 """A timestamp in the response to a refused request."""
 
-ITERATIONS: Final = 4096
-"""The PBKDF2 iterations for a token, Kafka's minimum: a random 64-byte password does not need more."""
-_SALT_BYTES: Final = 32
-_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _CACHED_CREDENTIALS: Final = 4096
 
 
@@ -59,19 +58,6 @@ class DelegationToken(Protocol):
 
     @property
     def expiration_timestamp(self) -> int: ...
-
-
-class TokenScramCredential(NamedTuple):
-    """The server's data to verify a SCRAM client: see RFC 5802, section 3."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def __repr__(self) -> str:
-        """Leaves out the keys."""
-        return f"TokenScramCredential(iterations={self.iterations})"
 
 
 def token_hmac(secret_key: Password, token_id: str) -> bytes:
@@ -184,36 +170,26 @@ class DelegationTokenCache:
         assert self._secret_key is not None, "tokens are disabled"
         return token_hmac(self._secret_key, token.token_id)
 
-    def credential(self, mechanism: str, token_id: str) -> TokenScramCredential | None:
+    def credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
         """Returns the data to verify the holder of a token; None if there is no such token, or it has expired."""
-        if self._live(token_id) is None or mechanism not in _HASHES:
+        from barnabas.security.sasl.scram import TokenCredential
+
+        token = self._live(token_id)
+        if token is None:
             return None
-        return self._derive(mechanism, token_id)
-
-    def owner(self, token_id: str) -> KafkaPrincipal | None:
-        """Returns the principal of clients that authenticate with the token."""
-        token = self._live(token_id)
-        return None if token is None else KafkaPrincipal.parse(token.owner)
-
-    def expiry_timestamp(self, token_id: str) -> int | None:
-        """Returns the end of a session with this token, in milliseconds since 1970."""
-        token = self._live(token_id)
-        return None if token is None else min(token.expiration_timestamp, token.max_timestamp)
+        owner = KafkaPrincipal.parse(token.owner).name
+        expiry_ms = min(token.expiration_timestamp, token.max_timestamp)
+        return TokenCredential(owner, expiry_ms, self._derive(mechanism, token_id))
 
     def _live(self, token_id: str) -> DelegationToken | None:
         token = None if self._secret_key is None else self._tokens().get(token_id)
         return None if token is None or is_expired(token, self._clock.milliseconds()) else token
 
-    def _derive_credential(self, mechanism: str, token_id: str) -> TokenScramCredential:
+    def _derive_credential(self, mechanism: str, token_id: str) -> ScramCredential:
         import base64
-        import hashlib
-        import hmac
-        import secrets
+
+        from barnabas.security.sasl.scram import ScramCredential
 
         assert self._secret_key is not None
-        algorithm = _HASHES[mechanism]
-        password = base64.b64encode(token_hmac(self._secret_key, token_id))
-        salt = secrets.token_bytes(_SALT_BYTES)
-        salted = hashlib.pbkdf2_hmac(algorithm, password, salt, ITERATIONS)
-        stored_key = hashlib.new(algorithm, hmac.digest(salted, b"Client Key", algorithm)).digest()
-        return TokenScramCredential(salt, stored_key, hmac.digest(salted, b"Server Key", algorithm), ITERATIONS)
+        password = base64.b64encode(token_hmac(self._secret_key, token_id)).decode()
+        return ScramCredential.of_password(mechanism, password)

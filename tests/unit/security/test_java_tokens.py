@@ -36,8 +36,9 @@ def test_hmac_and_credentials() -> None:
         token = DelegationToken(str(random_uuid()), "User:alice", "User:alice", (), 0, 1, 1)
         cache = DelegationTokenCache(key, {token.token_id: token}.copy, MockClock(0))
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-            credential = cache.credential(mechanism, token.token_id)
-            assert credential is not None
+            found = cache.credential(mechanism, token.token_id)
+            assert found is not None
+            credential = found.credential
             words = (key.value, token.token_id, mechanism, _base64(credential.salt), str(credential.iterations))
             script.append("\t".join(words))
             secret = token_hmac(key, token.token_id)

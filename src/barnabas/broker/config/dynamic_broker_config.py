@@ -36,7 +36,7 @@ from barnabas.broker.config.dynamic_config_names import (
     validate_dynamic_configs,
 )
 from barnabas.broker.config.kafka_config import KafkaConfig, as_texts
-from barnabas.broker.config.listener_prefix import base_name, broker_config_synonyms
+from barnabas.broker.config.listener_prefix import base_name, broker_config_synonyms, without_mechanism
 from barnabas.common.config_def import ConfigError
 from barnabas.common.errors import InvalidConfigurationError
 from barnabas.metadata.configs import Settings
@@ -195,7 +195,7 @@ def changed_names(old: KafkaConfig, new: KafkaConfig) -> set[str]:
     """Returns the names that differ; a listener's setting is returned with and without its prefix."""
     before, after = old.properties, new.properties
     names = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    return names | set(map(base_name, names))
+    return names | {without_mechanism(base_name(name)) for name in names}
 
 
 def _heeded(properties: Settings, *, per_broker: bool) -> dict[str, str]:

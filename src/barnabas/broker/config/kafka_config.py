@@ -17,12 +17,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from barnabas.broker.config.absent_features import check_protocols_supported, without_absent_features
+from barnabas.broker.config.absent_features import without_absent_features
 from barnabas.broker.config.barnabas_config_def import HAND_OFF_AUTO
 from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.broker.config.java_double import java_double
 from barnabas.broker.config.kafka_config_rules import ProcessRole, parse_roles, validate
-from barnabas.broker.config.listener_prefix import base_name, split_listener
+from barnabas.broker.config.listener_prefix import base_name, split_listener, without_mechanism
 from barnabas.broker.config.listeners import Listeners, parse_map
 from barnabas.common.config_def import ConfigError, ConfigValues, Password, convert_to_string
 from barnabas.common.dataclass import dataclass, field
@@ -114,7 +114,6 @@ class KafkaConfig:
         raft = RaftConfig.from_values(values)
         topic_defaults = broker_topic_defaults(values)
         validate(values, roles, listeners, [voter.id for voter in raft.voters])
-        check_protocols_supported(listeners.all)
         config = cls(
             values=values,
             properties=MappingProxyType(heeded),
@@ -159,6 +158,17 @@ class KafkaConfig:
     def listener_value(self, listener: str, name: str) -> Any:
         """Returns the value for one listener: its own, or else the broker's."""
         return self.listener_values.get(listener, {}).get(name, self.values[name])
+
+    def mechanism_value(self, listener: str, mechanism: str, name: str) -> Any:
+        """Returns the value for one SASL mechanism of a listener: its own, the listener's, or else the broker's."""
+        own = self.listener_values.get(listener, {})
+        return own.get(f"{mechanism.lower()}.{name}", own.get(name, self.values[name]))
+
+    def with_prefix(self, listener: str, prefix: str) -> dict[str, Any]:
+        """Returns all settings of a family, such as ``ssl.``, as one listener sees them."""
+        own = self.listener_values.get(listener, {})
+        found = {name: value for name, value in self.values.items() if name.startswith(prefix)}
+        return found | {name: value for name, value in own.items() if name.startswith(prefix)}
 
     # -- identity
 
@@ -518,11 +528,14 @@ def _listener_values(unknown: Mapping[str, object]) -> Mapping[str, Mapping[str,
     found: dict[str, dict[str, Any]] = {}
     for name, text in unknown.items():
         split = split_listener(name)
-        if split is None or split[1] not in BROKER_CONFIG_DEF.keys:
+        if split is None:
             continue
         listener, base = split
+        defined = without_mechanism(base)
+        if defined not in BROKER_CONFIG_DEF.keys:
+            continue
         try:
-            found.setdefault(listener, {})[base] = BROKER_CONFIG_DEF.parse_value(base, text)
+            found.setdefault(listener, {})[base] = BROKER_CONFIG_DEF.parse_value(defined, text)
         except InvalidConfigurationError as error:
             raise ConfigError(f"{error} (It is set as {name}.)", name=name) from None
     return MappingProxyType({listener: MappingProxyType(own) for listener, own in found.items()})

@@ -27,6 +27,15 @@ def split_listener(name: str) -> tuple[str, str] | None:
     return None if match is None else (match[1].upper(), match[2])
 
 
+def without_mechanism(setting: str) -> str:
+    """Returns a listener's setting without the SASL mechanism in front, if it has one.
+
+    >>> without_mechanism("scram-sha-256.sasl.jaas.config"), without_mechanism("max.connections")
+    ('sasl.jaas.config', 'max.connections')
+    """
+    return next((config for config in MECHANISM_CONFIGS if setting.endswith(f".{config}")), setting)
+
+
 def base_name(name: str) -> str:
     """Returns the name without a listener's prefix."""
     match = _PREFIXED.fullmatch(name)

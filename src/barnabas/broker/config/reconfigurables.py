@@ -8,6 +8,7 @@
 ``DynamicLogCleaner``           threads and buffers of the cleaner
 ``DynamicProducerStates``       the expiration of producer IDs
 ``DynamicListenerConfig``       rejects changes of listeners that are not possible
+``DynamicListenerSecurity``     certificates, users and mechanisms of listeners
 =============================== ====================================================================================
 
 Other parts register a `FunctionReconfigurable` or implement `Reconfigurable`.
@@ -22,8 +23,10 @@ from typing import Any, Protocol
 from barnabas.broker.config.dynamic_broker_config import FunctionReconfigurable
 from barnabas.broker.config.dynamic_config_names import (
     CONNECTION_CONFIGS,
+    LISTENER_CONFIGS,
     LOG_CONFIGS,
     PRODUCER_STATE_CONFIGS,
+    SECURITY_CONFIGS,
     THREAD_POOL_CONFIGS,
 )
 from barnabas.broker.config.kafka_config import KafkaConfig
@@ -174,3 +177,21 @@ class DynamicListenerConfig(FunctionReconfigurable):
             raise ConfigError("listeners cannot be changed while the broker runs: edit the file and restart.")
         if current.listener_config.advertised_broker != new.listener_config.advertised_broker:
             raise ConfigError("advertised.listeners cannot be changed while the broker runs.")
+
+
+class Securable(Protocol):
+    """The security of listeners, as far as it can be changed."""
+
+    def validate(self, new: KafkaConfig) -> None: ...
+
+    def reconfigure(self, new: KafkaConfig) -> None: ...
+
+
+class DynamicListenerSecurity(FunctionReconfigurable):
+    """Replaces certificates, JAAS configurations and mechanisms of listeners, for new connections."""
+
+    def __init__(self, security: Securable) -> None:
+        names = {name for name in LISTENER_CONFIGS if name.startswith(("ssl.", "sasl."))} | SECURITY_CONFIGS
+        super().__init__(
+            names, lambda _old, new: security.reconfigure(new), lambda _current, new: security.validate(new)
+        )

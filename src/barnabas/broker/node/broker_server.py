@@ -20,6 +20,7 @@ from barnabas.broker.config.listeners import resolved
 from barnabas.broker.config.reconfigurables import (
     DynamicConnectionLimits,
     DynamicListenerConfig,
+    DynamicListenerSecurity,
     DynamicLogCleaner,
     DynamicLogConfig,
     DynamicNetworkThreads,
@@ -31,6 +32,7 @@ from barnabas.broker.node.authorizers import AclPublisher, make_authorizer
 from barnabas.broker.node.background_loading import BackgroundLoading
 from barnabas.broker.node.broker_state import BrokerState
 from barnabas.broker.node.coordinators import CoordinatorContext, Coordinators, coordinator_makers
+from barnabas.broker.node.listener_security import UserCredentials, Users
 from barnabas.broker.node.node_quotas import make_quota_managers
 from barnabas.broker.node.node_telemetry import NodeTelemetry
 from barnabas.broker.node.request_serving import RequestServing, startup_seconds
@@ -287,6 +289,7 @@ class BrokerServer:
             apis,
             versions,
             config.listeners,
+            Users(UserCredentials(lambda: self.cache.image.scram), self.tokens),
             [telemetry.client_metrics.on_disconnect],
             shared.channel_factories,
         )
@@ -391,6 +394,7 @@ class BrokerServer:
                 config.value("controller.socket.timeout.ms"),
                 config.value("socket.connection.setup.timeout.ms"),
                 config.value("socket.connection.setup.timeout.max.ms"),
+                channel_factory=self._shared.controller_channels(),
             ),
             purpose,
             self._shared.controller_nodes,
@@ -420,6 +424,8 @@ class BrokerServer:
         add(DynamicLogCleaner(self.cleaner))
         add(DynamicProducerStates(self._log_manager_config.producer_state))
         add(DynamicListenerConfig())
+        if serving.security is not None:
+            add(DynamicListenerSecurity(serving.security))
 
     def _add_gauges(self) -> None:
         server = KafkaMetricsGroup(self._shared.registry, "kafka.server", "KafkaServer")

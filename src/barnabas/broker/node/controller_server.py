@@ -15,6 +15,7 @@ from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.config.listeners import resolved
 from barnabas.broker.config.runtime_loggers import RuntimeLoggerManager
 from barnabas.broker.node.authorizers import AclPublisher, make_authorizer
+from barnabas.broker.node.listener_security import UserCredentials, Users
 from barnabas.broker.node.node_quotas import make_quota_managers
 from barnabas.broker.node.request_serving import RequestServing, startup_seconds
 from barnabas.broker.node.shared_server import SharedServer
@@ -122,7 +123,11 @@ class ControllerServer:
         )
         # A listener on port 0 gets its port here. The port must be known before this node joins the quorum.
         socket_server = serving.open(
-            apis, apis.versions, config.controller_listeners, channel_factories=shared.channel_factories
+            apis,
+            apis.versions,
+            config.controller_listeners,
+            Users(UserCredentials(lambda: self.cache.image.scram), delegation_tokens=None),
+            channel_factories=shared.channel_factories,
         )
         endpoints = resolved(config.advertised_controller_listeners, socket_server.bound_port)
         publishers: list[MetadataPublisher] = [MetadataCachePublisher(self.cache)]
@@ -175,6 +180,7 @@ class ControllerServer:
                 config.value("controller.socket.timeout.ms"),
                 config.value("socket.connection.setup.timeout.ms"),
                 config.value("socket.connection.setup.timeout.max.ms"),
+                channel_factory=self._shared.controller_channels(),
                 node_kind="controller",
             ),
             REGISTRATION,

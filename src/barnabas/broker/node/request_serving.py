@@ -8,15 +8,17 @@ from concurrent.futures import Future
 from typing import Any
 
 from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.handlers.broker_api_versions import BrokerApiVersionManager
+from barnabas.broker.node.listener_security import ListenerSecurity, Users
 from barnabas.common.clock import Clock
 from barnabas.common.shutdownable_thread import ExitProcedure
+from barnabas.controller.controller_api_versions import ControllerApiVersionManager
 from barnabas.metrics.registry import Metrics
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
-from barnabas.network.reactor.channel_factory import ChannelFactory, channel_factory_for
+from barnabas.network.reactor.channel_factory import ChannelFactory
 from barnabas.network.server.endpoint import Endpoint
 from barnabas.network.server.socket_server import SocketServer
 from barnabas.quota.quota_factory import QuotaManagers
-from barnabas.server.api_version_manager import ApiVersionManager
 from barnabas.server.data_plane import DataPlane, HandOff
 from barnabas.server.dispatch import ApiDispatcher, RequestRunner
 from barnabas.server.handler_pool import KafkaRequestHandlerPool
@@ -75,14 +77,16 @@ class RequestServing:
             bulk_width=max(config.num_io_threads // 2, 1) if parallel else 1,
         )
         self.helper = RequestHandlerHelper(self.channel, clock, quotas, exit_procedure)
+        self.security: ListenerSecurity | None = None
         self.socket_server: SocketServer | None = None
         self._pool: KafkaRequestHandlerPool | None = None
 
     def open(
         self,
         apis: ApiDispatcher,
-        versions: ApiVersionManager,
+        versions: BrokerApiVersionManager | ControllerApiVersionManager,
         endpoints: Sequence[Endpoint],
+        users: Users,
         disconnect_listeners: Sequence[Any] = (),
         channel_factories: Mapping[str, ChannelFactory] | None = None,
     ) -> SocketServer:
@@ -90,7 +94,9 @@ class RequestServing:
 
         A listener that is not in ``channel_factories`` gets the factory of its security protocol.
         """
-        factories = {one.listener_name: channel_factory_for(one.security_protocol.name) for one in endpoints}
+        given = channel_factories or {}
+        self.security = ListenerSecurity(self._config, versions, users, self._clock)
+        factories = self.security.factories([one for one in endpoints if one.listener_name not in given])
         placement = self._config.hand_off.default_placement()
         runner = RequestRunner(apis, self.channel, self._clock, placement)
         plane = DataPlane(self.channel, runner, versions, self._clock, self._config.hand_off)
@@ -101,7 +107,7 @@ class RequestServing:
             plane,
             self._metrics,
             self._clock,
-            channel_factories={**factories, **(channel_factories or {})},
+            channel_factories={**factories, **given},
             disconnect_listeners=disconnect_listeners,
             acceptor_blocked=self._acceptor_blocked,
         )
@@ -135,6 +141,8 @@ class RequestServing:
         self.channel.close()
         if self.socket_server is not None:
             self.socket_server.shutdown()
+        if self.security is not None:
+            self.security.close()
 
     # -- metrics
 

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.node.listener_security import outgoing_channels
 from barnabas.broker.to_controller.controller_node_provider import ControllerNodeProvider
 from barnabas.common.clock import Clock
 from barnabas.common.events.event_thread import EventThread
@@ -79,6 +80,13 @@ class SharedServer:
             config.controller_listener_names[0] if config.controller_listener_names else None,
             self._leader_id,
         )
+
+    def controller_channels(self) -> ChannelFactory:
+        """Returns the factory of this node's connections to controllers."""
+        config = self.config
+        listener = config.controller_listener_names[0]
+        protocol = config.listener_config.protocols[listener]
+        return outgoing_channels(config, listener, protocol, config.value("sasl.mechanism.controller.protocol"))
 
     def open(self) -> KafkaRaftManager:
         """Opens the metadata log and registers the loader as a listener. No thread runs yet."""

@@ -203,16 +203,28 @@ def test_rules(properties: dict[str, str], changes: dict[str, str | None], messa
         KafkaConfig.from_properties(with_(properties, changes))
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_secured_listeners_are_not_supported_yet(protocol: str) -> None:
+@pytest.mark.mechanism("A02")
+def test_a_listener_has_settings_of_its_own_and_so_has_a_mechanism_of_it() -> None:
     settings = {
-        "listeners": f"PLAINTEXT://:9092,CONTROLLER://:9093,{protocol}://:9094",
-        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{protocol}:{protocol}",
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093,INTERNAL://:9094",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,INTERNAL:SASL_SSL",
+        "ssl.keystore.location": "/all",
+        "listener.name.internal.ssl.keystore.location": "/internal",
+        "connections.max.reauth.ms": "1000",
+        "listener.name.internal.plain.connections.max.reauth.ms": "2000",
+        "listener.name.internal.plain.sasl.jaas.config": "secret",
+        "listener.name.internal.oauthbearer.sasl.server.callback.handler.class": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+        ),
     }
-    with pytest.raises(
-        ConfigError, match=rf"{protocol}://:9094 with the protocol {protocol}, which is not supported yet"
-    ):
-        KafkaConfig.from_properties({**NODE, **settings})
+    config = KafkaConfig.from_properties({**NODE, **settings})
+    assert config.with_prefix("INTERNAL", "ssl.")["ssl.keystore.location"] == "/internal"
+    assert config.with_prefix("PLAINTEXT", "ssl.")["ssl.keystore.location"] == "/all"
+    assert config.mechanism_value("INTERNAL", "PLAIN", "connections.max.reauth.ms") == 2000
+    assert config.mechanism_value("INTERNAL", "SCRAM-SHA-256", "connections.max.reauth.ms") == 1000
+    assert config.mechanism_value("INTERNAL", "PLAIN", "sasl.jaas.config").value == "secret"
+    assert config.mechanism_value("INTERNAL", "OAUTHBEARER", "sasl.server.callback.handler.class") is None
+    assert "secret" not in repr(config.listener_values)
 
 
 def test_features_that_are_not_there() -> None:
@@ -231,8 +243,8 @@ def test_assignors_that_there_are_not_are_refused_at_once() -> None:
 def test_settings_of_absent_features_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     properties = {
         **NODE,
-        "ssl.keystore.location": "/k",
-        "listener.name.internal.ssl.keystore.password": "secret",
+        "ssl.provider": "SunJSSE",
+        "listener.name.internal.ssl.secure.random.implementation": "secret",
         "sasl.login.class": "org.example.Login",
         "metric.reporters": "org.example.Reporter",
         "remote.log.reader.threads": "3",
@@ -241,14 +253,14 @@ def test_settings_of_absent_features_are_left_out_with_a_warning(caplog: pytest.
     config = KafkaConfig.from_properties(properties)
     warned = [record.getMessage().split()[0] for record in caplog.records]
     assert warned == [
-        "ssl.keystore.location",
-        "listener.name.internal.ssl.keystore.password",
+        "ssl.provider",
+        "listener.name.internal.ssl.secure.random.implementation",
         "sasl.login.class",
         "metric.reporters",
         "remote.log.reader.threads",
     ]
     assert "secret" not in caplog.text
-    assert config.value("ssl.keystore.location") is None
+    assert config.value("ssl.provider") is None
     assert config.value("remote.log.reader.threads") == 10
     assert config.value("sasl.login.class") is None
 
