@@ -9,6 +9,9 @@ It is the same broker that ``barnabas start`` runs, with real sockets and files,
 is given, its data are in a temporary directory, which is deleted when the broker stops. For speed, temporary data are
 not synced to disk, and the internal topics of groups and transactions have one partition instead of fifty.
 
+``EmbeddedBroker(security="SASL_SSL")`` is secured: it has a certificate of an authority made for it and SCRAM users.
+:attr:`EmbeddedBroker.client_settings` has what a client needs to connect.
+
 Several brokers may run at once, in any thread. A fatal error, which would end the process of a broker, does not end
 this one: it sets :attr:`EmbeddedBroker.failed`, and the log has the reason.
 """
@@ -21,12 +24,15 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
 from barnabas.broker.node.storage_formatter import format_if_empty
 from barnabas.log.dirs.scratch_directories import declare_scratch, forget_scratch
+
+if TYPE_CHECKING:
+    from barnabas.broker.node.local_security import LocalSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -51,13 +57,25 @@ class EmbeddedBroker:
         host: str = "127.0.0.1",
         port: int = 0,
         overrides: Mapping[str, object] | None = None,
+        security: str = "PLAINTEXT",
+        users: Mapping[str, str] | None = None,
     ) -> None:
-        """``overrides`` are settings under Kafka's keys, such as ``{"num.partitions": 3}``."""
+        """``overrides`` are settings under Kafka's keys, such as ``{"num.partitions": 3}``.
+
+        ``security`` is a security protocol of Kafka. With SASL there are ``users``, names and passwords for
+        SCRAM-SHA-256 that are created with new data; the default is one, ``admin``, with a random password. TLS needs
+        ``barnabas[security]``, which makes the certificates.
+        """
         self._given_dir = None if data_dir is None else Path(data_dir).absolute()
         self._host = host
         self._port = port
         given = {key: _text(value) for key, value in (overrides or {}).items()}
         self._overrides = given if data_dir is not None else {**TEMPORARY, **given}
+        self._security: LocalSecurity | None = None
+        if security != "PLAINTEXT":
+            from barnabas.broker.node.local_security import LocalSecurity  # most brokers are open
+
+            self._security = LocalSecurity.create(security, users, host)
         self._server: KafkaRaftServer | None = None
         self._data_dir: Path | None = None
         self._failed = False
@@ -68,11 +86,13 @@ class EmbeddedBroker:
             raise RuntimeError("the broker is running already")
         self._failed = False
         self._data_dir = self._given_dir or _scratch_dir()
+        security = self._security
+        secured = {} if security is None else security.broker_settings(self._host, self._port)
         try:
             config = KafkaConfig.for_zero_configuration(
-                self._data_dir, host=self._host, port=self._port, overrides=self._overrides
+                self._data_dir, host=self._host, port=self._port, overrides={**secured, **self._overrides}
             )
-            format_if_empty(config)
+            format_if_empty(config, add_scram=() if security is None else security.initial_users)
             server = KafkaRaftServer(config, exit_procedure=self._fail)
             server.startup()
         except BaseException:
@@ -117,6 +137,12 @@ class EmbeddedBroker:
     def bootstrap_servers(self) -> str:
         """The address for clients, ``host:port``."""
         return self.server.bootstrap_servers
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """The settings of a client, under Kafka's keys: address, security protocol, trusted authority, user."""
+        found = {"bootstrap.servers": self.bootstrap_servers}
+        return found if self._security is None else found | self._security.client_settings
 
     @property
     def data_dir(self) -> Path:

@@ -6,7 +6,8 @@
 =========================== ===============================================================================
 ``barnabas_broker``         an empty broker for one test
 ``barnabas_session_broker`` a broker for all tests of a run, which must not use the same topics and groups
-``barnabas_overrides``      the settings of both; redefine it, with any scope up to session, to change them
+``barnabas_secured_broker`` an empty broker with TLS and SCRAM; ``client_settings`` has what a client needs
+``barnabas_overrides``      the settings of all; redefine it, with any scope up to session, to change them
 =========================== ===============================================================================
 
 A fatal error in a broker, which would end the process of a standalone broker, fails its test.
@@ -55,10 +56,16 @@ def barnabas_session_broker(barnabas_overrides: Mapping[str, object]) -> Iterato
     yield from _running(barnabas_overrides)
 
 
-def _running(overrides: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+@pytest.fixture
+def barnabas_secured_broker(barnabas_overrides: Mapping[str, object]) -> Iterator[EmbeddedBroker]:
+    """A running, empty broker with TLS and a SCRAM user; needs ``barnabas[security]``."""
+    yield from _running(barnabas_overrides, "SASL_SSL")
+
+
+def _running(overrides: Mapping[str, object], security: str = "PLAINTEXT") -> Iterator[EmbeddedBroker]:
     from barnabas.embedded import EmbeddedBroker  # pytest loads plug-ins even if they are unused
 
-    with EmbeddedBroker(overrides=overrides) as broker:
+    with EmbeddedBroker(overrides=overrides, security=security) as broker:
         yield broker
     if broker.failed:
         pytest.fail("the broker has failed; its log says why", pytrace=False)

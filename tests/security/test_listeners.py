@@ -281,6 +281,7 @@ def test_librdkafka_gets_in(node: EmbeddedBroker, tmp_path: Path, listener: str)
     assert delivered == [None]
 
 
+@pytest.mark.mechanism("A10")
 def test_the_page_on_security_starts_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
     (block,) = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)

@@ -58,6 +58,7 @@ COMMANDS: Final = {
     "acls": "barnabas.cli.acls:add_acls",
     "users": "barnabas.cli.users:add_users",
     "tokens": "barnabas.cli.tokens:add_tokens",
+    "secure": "barnabas.cli.secure:add_secure",
     "telemetry": "barnabas.cli.telemetry:add_telemetry",
     "pipeline": "barnabas.cli.pipeline:add_pipeline",
     "report": "barnabas.cli.report:add_report",
