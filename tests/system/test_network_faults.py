@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.clock import MockClock
+from barnabas.common.errors import Errors
 from barnabas.network.reactor.channel import KafkaChannel
 from barnabas.network.reactor.channel_state import READ_AHEAD
 from barnabas.protocol.api_keys import ApiKey
@@ -449,14 +450,17 @@ def test_a_handler_that_raises_leaves_its_thread_alive(
         for number in range(20):
             culprit = server.connect()
             culprit.send(request(2 * number + 1))
-            culprit.await_close()
+            correlation_id, response = culprit.receive()
+            assert correlation_id == 2 * number + 1
+            assert struct.pack(">h", Errors.UNKNOWN_SERVER_ERROR) in response, "its client learns that it failed"
+            culprit.close()
             good.send(request(2 * number))
             assert good.receive()[0] == 2 * number
         server.await_disconnects(20)
         assert set(threading.enumerate()) == threads
         assert all(thread.is_alive() for thread in server.handlers.threads)
         assert server.sockets.quotas.total == 1
-    assert [line.startswith("Handling ") for line in warnings_in(caplog)] == [True] * 20
+    assert [line.startswith("Unexpected error while handling ") for line in warnings_in(caplog)] == [True] * 20
 
 
 class Flood:

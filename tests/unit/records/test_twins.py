@@ -229,6 +229,7 @@ def test_accepting(
     accepted = 0
     for inputs, sticky, decided, dated, called in steps:
         callback = next(now) if called else None
+        before = twins[0].estimated_size
         futures = [
             twin.accept(
                 inputs.timestamp if dated else None, inputs.key, inputs.value, inputs.headers, callback, sticky, decided
@@ -243,7 +244,8 @@ def test_accepting(
             assert getattr(twins[0], name) == getattr(twins[1], name), name
         assert [thunk[:2] for thunk in twins[0].thunks or ()] == [thunk[:2] for thunk in twins[1].thunks or ()]
         if not decided and shown[0] is not None:
-            assert twins[0].estimated_size < (sticky_limit if sticky else limit)
+            assert twins[0].estimated_size < limit
+            assert not sticky or before < sticky_limit, "only the record that reaches the share is taken"
     assert twins[0].take_sticky_bytes() == twins[1].take_sticky_bytes() <= twins[0].estimated_size
     assert twins[0].take_sticky_bytes() == 0
     for twin in twins:
