@@ -50,9 +50,9 @@ class EchoServer:
             self.most_prepared = max(self.most_prepared, len(selector.authenticated))
             for channel, payload in selector.completed_receives:
                 selector.request_received(channel)
+                self.echoed += 1  # before the client can know
                 if selector.send(channel, NetworkSend([framed(bytes(payload))])):
                     selector.response_sent(channel)
-                self.echoed += 1
             for channel, _ in selector.completed_sends:
                 selector.response_sent(channel)
             self.lost += [(channel.id, state, channel.error) for channel, state in selector.disconnected]
