@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +27,6 @@ AUTHORITY_KEY: Final = "authority-key.pem"
 SERVER: Final = "server.pem"
 USERS: Final = "users.scram"
 SERVER_PROPERTIES: Final = "server.properties"
-_PASSWORD_BYTES: Final = 18
 
 
 def add_secure(commands: Commands) -> None:
@@ -44,7 +42,7 @@ def add_secure(commands: Commands) -> None:
 
 
 def secure_command(directory: Path, hosts: list[str], users: list[str], port: int) -> None:
-    from barnabas.broker.node.local_security import LOCAL_HOSTS, scram_argument
+    from barnabas.broker.node.local_security import LOCAL_HOSTS, new_password, scram_argument
     from barnabas.common.errors import InvalidConfigurationError
 
     names = list(dict.fromkeys(users or ["admin"]))
@@ -62,7 +60,7 @@ def secure_command(directory: Path, hosts: list[str], users: list[str], port: in
         authority = _authority(directory, write)
         if not (directory / SERVER).exists():
             write(SERVER, authority.issue("broker", everywhere).pem)
-        passwords = {name: secrets.token_urlsafe(_PASSWORD_BYTES) for name in names}
+        passwords = {name: new_password() for name in names}
         new = [name for name in names if not (directory / f"{name}.pem").exists()]
         lines = [scram_argument(name, passwords[name]) for name in new]
         for name in new:

@@ -199,7 +199,7 @@ NODE = {
     "controller.listener.names": "CONTROLLER",
     "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
     "controller.quorum.voters": "1@127.0.0.1:0",
-    "log.dirs": "/tmp/unused",
+    "log.dirs": "unused",
 }
 
 

@@ -28,7 +28,7 @@ from barnabas.common.config_def import ConfigError
 from barnabas.common.errors import InvalidConfigurationError
 from barnabas.network.reactor.channel import Authenticator
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
-from barnabas.network.server.endpoint import Endpoint, SecurityProtocol
+from barnabas.network.server.endpoint import SASL_PROTOCOLS, TLS_PROTOCOLS, Endpoint, SecurityProtocol
 from barnabas.network.transport import TransportLayer
 from barnabas.server.api_versions_handler import SpokenVersions
 
@@ -48,8 +48,6 @@ JAAS_CONFIG: Final = "sasl.jaas.config"
 SERVER_CALLBACK: Final = "sasl.server.callback.handler.class"
 CREDENTIALS_FILE: Final = "credentials_file"
 """An option of PlainLoginModule that Apache Kafka does not have: a file with lines ``name=password``."""
-TLS_PROTOCOLS: Final = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
-SASL_PROTOCOLS: Final = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
 
 
 class UserCredentials:
@@ -84,6 +82,8 @@ class ListenerSecurity:
         self._tls: dict[str, tuple[Endpoint, SslFactory]] = {}
         self._sasl: dict[str, AuthenticatorFactory] = {}
         """What authenticates new connections, by SASL listener. An entry is replaced when the settings change."""
+        self._checked: dict[str, tuple[dict[str, Any], AuthenticatorFactory]] = {}
+        """The last authenticator that was checked, by listener, with the settings that it is made of."""
         self._handshakes: HandshakePool | None = None
         self._closeables: list[Callable[[], None]] = []
 
@@ -116,7 +116,7 @@ class ListenerSecurity:
                 factory.reconfigure(settings)
         for name in self._sasl:
             if _sasl_settings(new, name) != _sasl_settings(self._config, name):
-                self._sasl[name] = self._sasl_authenticator(new, name)
+                self._sasl[name] = self._checked_authenticator(new, name)
         self._config = new
 
     def validate(self, new: KafkaConfig) -> None:
@@ -127,7 +127,16 @@ class ListenerSecurity:
                 factory.validate(settings)
         for name in self._sasl:
             if _sasl_settings(new, name) != _sasl_settings(self._config, name):
-                self._sasl_authenticator(new, name)
+                self._checked_authenticator(new, name)
+
+    def _checked_authenticator(self, new: KafkaConfig, listener: str) -> AuthenticatorFactory:
+        """Makes the authenticator of changed settings once: it is checked, then used, and may own a thread."""
+        settings = _sasl_settings(new, listener)
+        made_of, authenticator = self._checked.get(listener, (None, None))
+        if authenticator is None or made_of != settings:
+            authenticator = self._sasl_authenticator(new, listener)
+            self._checked[listener] = (settings, authenticator)
+        return authenticator
 
     def close(self) -> None:
         """Ends the threads that run handshakes and refresh keys. Call it after the sockets are closed."""

@@ -6,13 +6,16 @@ import secrets
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from barnabas.broker.node.listener_security import SASL_PROTOCOLS, TLS_PROTOCOLS
 from barnabas.common.errors import InvalidConfigurationError
-from barnabas.network.server.endpoint import SecurityProtocol
+from barnabas.network.server.endpoint import SASL_PROTOCOLS, TLS_PROTOCOLS, SecurityProtocol
 
 MECHANISM: Final = "SCRAM-SHA-256"
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _PASSWORD_BYTES: Final = 18
+
+
+def new_password() -> str:
+    return secrets.token_urlsafe(_PASSWORD_BYTES)
 
 
 def scram_argument(name: str, password: str) -> str:
@@ -46,7 +49,7 @@ class LocalSecurity(NamedTuple):
             )
         kind = SecurityProtocol[protocol]
         if users is None:
-            users = {"admin": secrets.token_urlsafe(_PASSWORD_BYTES)} if kind in SASL_PROTOCOLS else {}
+            users = {"admin": new_password()} if kind in SASL_PROTOCOLS else {}
         for name, password in users.items():
             scram_argument(name, password)
         if kind not in TLS_PROTOCOLS:

@@ -1,13 +1,13 @@
 """Channel factories: choose the transport and the authenticator of a new connection.
 
-Each listener and each client has one. `FACTORIES` contains those of the supported security protocols.
+Each listener and each client has one. Those of TLS and SASL are in `barnabas.security.channel_factories`.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
 from barnabas.network.reactor.channel import ANONYMOUS, Authenticator
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
@@ -27,15 +27,3 @@ def plaintext(
     if sock.family == socket.AF_UNIX:
         return LocalTransportLayer(sock), ANONYMOUS
     return PlaintextTransportLayer(sock), ANONYMOUS
-
-
-FACTORIES: Final[Mapping[str, ChannelFactory]] = {"PLAINTEXT": plaintext}
-"""Factories by the name of the security protocol."""
-
-
-def channel_factory_for(security_protocol: str) -> ChannelFactory:
-    """Returns the factory of a security protocol; ValueError if the protocol is not supported."""
-    found = FACTORIES.get(security_protocol.upper())
-    if found is None:
-        raise ValueError(f"security protocol {security_protocol} is not supported; supported: {', '.join(FACTORIES)}")
-    return found

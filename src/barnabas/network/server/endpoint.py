@@ -17,6 +17,7 @@ class SecurityProtocol(IntEnum):
     SASL_SSL = 3
 
 
+TLS_PROTOCOLS: Final = frozenset({SecurityProtocol.SSL, SecurityProtocol.SASL_SSL})
 SASL_PROTOCOLS: Final = frozenset({SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL})
 
 

@@ -63,7 +63,7 @@ class Cluster:
         """The first records of a topic."""
         reader = TopicTail(self.client, topic, from_beginning=True)
         found: list[Any] = []
-        for _ in range(100):
+        for _ in range(600):
             found += [tailed.record for tailed in reader.poll(100)]
             if len(found) >= count:
                 return found

@@ -16,7 +16,7 @@ from barnabas.clients.common import network_client
 from barnabas.clients.common.blocking_client import BlockingClient, ClientError
 from barnabas.network.client.host_resolver import ResolvedAddress
 from barnabas.network.reactor.channel import ANONYMOUS, Authenticator, KafkaChannel
-from barnabas.network.reactor.channel_factory import channel_factory_for, plaintext
+from barnabas.network.reactor.channel_factory import plaintext
 from barnabas.network.reactor.poller import READ, WRITE
 from barnabas.network.reactor.selector import Selector
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
@@ -144,12 +144,6 @@ def test_handlers_and_quotas_of_a_node_see_the_principal(tmp_path: Path, monkeyp
         assert {who for listener, who in seen if listener == "CONTROLLER"} <= {None}
     finally:
         server.shutdown()
-
-
-def test_the_security_protocol_of_a_client_chooses_its_factory() -> None:
-    assert channel_factory_for("plaintext") is plaintext
-    with pytest.raises(ValueError, match="security protocol CARRIER_PIGEON is not supported; supported: PLAINTEXT"):
-        channel_factory_for("CARRIER_PIGEON")
 
 
 def test_a_client_makes_its_channels_with_that_factory(monkeypatch: pytest.MonkeyPatch) -> None:
