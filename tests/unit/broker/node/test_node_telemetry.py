@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, Push
 from barnabas.records.builder import RecordBatchBuilder
 
 CLIENT_METRICS, BROKER = 16, 4
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Cluster:
@@ -59,8 +60,15 @@ class Cluster:
         )
         return answer.responses[0].error_code
 
+    def subscribe(self, name: str, settings: Mapping[str, str | None]) -> GetTelemetrySubscriptionsResponse:
+        """Makes a subscription and returns what the client is told of it."""
+        assert self.alter(CLIENT_METRICS, name, settings) == 0
+        until(lambda: name in self.telemetry.client_metrics.subscriptions)
+        response: GetTelemetrySubscriptionsResponse = self.client.send(GetTelemetrySubscriptionsRequest())
+        return response
+
     def tail(self, topic: str, count: int) -> list[Any]:
-        """The first records of a topic."""
+        """Returns the first records of a topic."""
         reader = TopicTail(self.client, topic, from_beginning=True)
         found: list[Any] = []
         for _ in range(600):
@@ -68,6 +76,14 @@ class Cluster:
             if len(found) >= count:
                 return found
         raise AssertionError(f"only {len(found)} of {count} records came in {topic}")
+
+
+def push_for(subscription: GetTelemetrySubscriptionsResponse) -> PushTelemetryRequest:
+    return PushTelemetryRequest(
+        client_instance_id=subscription.client_instance_id,
+        subscription_id=subscription.subscription_id,
+        metrics=b"otlp",
+    )
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -79,8 +95,9 @@ def until(condition: Callable[[], object]) -> None:
     raise AssertionError("it never came to that")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+@contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """Starts a broker with two partitions in each telemetry topic, and a client of it."""
     settings = {"barnabas.quota.usage.interval.ms": 200, "barnabas.telemetry.topics.num.partitions": 2}
     with (
         EmbeddedBroker(overrides=settings) as broker,
@@ -89,21 +106,21 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(broker, client)
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running_cluster() as shared:
+        yield shared
+
+
 @pytest.mark.mechanism("Q15")
 @pytest.mark.mechanism("Q14")
 def test_from_a_subscription_to_a_record(cluster: Cluster) -> None:
     client, manager = cluster.client, cluster.telemetry.client_metrics
-    assert (
-        cluster.alter(CLIENT_METRICS, "mine", {"metrics": "a.,b.", "interval.ms": "100", "match": "client_id=me"}) == 0
-    )
-    until(lambda: "mine" in manager.subscriptions)
-    answer: GetTelemetrySubscriptionsResponse = client.send(GetTelemetrySubscriptionsRequest())
-    assert answer.requested_metrics == ["a.", "b."]
-    assert answer.push_interval_ms == 100
-    assert answer.telemetry_max_bytes == 1_048_576
-    push = PushTelemetryRequest(
-        client_instance_id=answer.client_instance_id, subscription_id=answer.subscription_id, metrics=b"otlp"
-    )
+    response = cluster.subscribe("mine", {"metrics": "a.,b.", "interval.ms": "100", "match": "client_id=me"})
+    assert response.requested_metrics == ["a.", "b."]
+    assert response.push_interval_ms == 100
+    assert response.telemetry_max_bytes == 1_048_576
+    push = push_for(response)
     pushed: PushTelemetryResponse = client.send(push)
     assert pushed.error_code == Errors.NONE
     (record,) = cluster.tail(CLIENT_TELEMETRY_TOPIC, 1)
@@ -116,7 +133,7 @@ def test_from_a_subscription_to_a_record(cluster: Cluster) -> None:
     assert cluster.alter(CLIENT_METRICS, "mine", dict.fromkeys(("metrics", "interval.ms", "match"))) == 0
     until(lambda: "mine" not in manager.subscriptions)
     assert client.send(push).error_code == Errors.UNKNOWN_SUBSCRIPTION_ID
-    known = GetTelemetrySubscriptionsRequest(client_instance_id=answer.client_instance_id)
+    known = GetTelemetrySubscriptionsRequest(client_instance_id=response.client_instance_id)
     assert client.send(known).requested_metrics == []
 
 
@@ -214,7 +231,16 @@ def _topic_id(client: BlockingClient, topic: str) -> Uuid:
     return response.topics[0].topic_id
 
 
-def test_the_topics_are_internal_and_clients_cannot_write_to_them(cluster: Cluster) -> None:
+@pytest.fixture
+def own_cluster() -> Iterator[Cluster]:
+    with running_cluster() as own:
+        yield own
+
+
+def test_the_topics_are_internal_and_clients_cannot_write_to_them(own_cluster: Cluster) -> None:
+    cluster = own_cluster
+    subscription = cluster.subscribe("any", {"metrics": "a.", "interval.ms": "100", "match": "client_id=me"})
+    assert cluster.client.send(push_for(subscription)).error_code == Errors.NONE
     cluster.tail(CLIENT_TELEMETRY_TOPIC, 1)
     names = [MetadataRequestTopic(name=CLIENT_TELEMETRY_TOPIC)]
     response: MetadataResponse = cluster.client.send(MetadataRequest(topics=names))
