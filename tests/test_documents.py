@@ -151,12 +151,12 @@ def table_methods(heading: str) -> set[str]:
 def test_every_operation_of_the_table_exists_and_none_is_missing(client: type) -> None:
     not_operations = {"close", "submit", "with_timeout", "sync", "config"}
     public = {name for name in dir(client) if not name.startswith("_")} - not_operations
-    assert table_methods("Looking after the cluster") == public
+    assert table_methods("Administration") == public
 
 
 @pytest.mark.parametrize("client", [KafkaConsumer, AsyncKafkaConsumer])
 def test_every_method_of_the_consumer_that_is_named_exists(client: type) -> None:
-    named = table_methods("Reading") - {"for", "enable_auto_commit", "group_instance_id"}
+    named = table_methods("Consuming") - {"for", "enable_auto_commit", "group_instance_id"}
     assert {name for name in named if not hasattr(client, name)} == set()
     assert len(named) > 20
 
