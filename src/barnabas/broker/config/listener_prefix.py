@@ -6,6 +6,8 @@ import re
 from typing import Final
 
 _PREFIXED: Final = re.compile(r"listener\.name\.([^.]*)\.(.*)")
+_OF_MECHANISM: Final = re.compile(r"[^.]+\.(sasl\..+|connections\.max\.reauth\.ms)")
+"""A mechanism has no dot in its name, and no SASL setting has ``sasl`` as its second part."""
 
 MECHANISM_CONFIGS: Final = (
     "sasl.jaas.config",
@@ -14,7 +16,7 @@ MECHANISM_CONFIGS: Final = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
-"""Settings that also have a SASL mechanism in front: ``listener.name.<listener>.<mechanism>.<setting>``."""
+"""Settings that DescribeConfigs names as synonyms of ``listener.name.<listener>.<mechanism>.<setting>``."""
 
 
 def split_listener(name: str) -> tuple[str, str] | None:
@@ -32,8 +34,11 @@ def without_mechanism(setting: str) -> str:
 
     >>> without_mechanism("scram-sha-256.sasl.jaas.config"), without_mechanism("max.connections")
     ('sasl.jaas.config', 'max.connections')
+    >>> without_mechanism("oauthbearer.sasl.oauthbearer.expected.issuer")
+    'sasl.oauthbearer.expected.issuer'
     """
-    return next((config for config in MECHANISM_CONFIGS if setting.endswith(f".{config}")), setting)
+    match = _OF_MECHANISM.fullmatch(setting)
+    return setting if match is None else match[1]
 
 
 def base_name(name: str) -> str:

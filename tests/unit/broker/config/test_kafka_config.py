@@ -227,6 +227,14 @@ def test_a_listener_has_settings_of_its_own_and_so_has_a_mechanism_of_it() -> No
     assert "secret" not in repr(config.listener_values)
 
 
+def test_every_sasl_setting_can_be_given_for_one_mechanism() -> None:
+    issuer = "sasl.oauthbearer.expected.issuer"
+    properties = {**NODE, f"listener.name.internal.oauthbearer.{issuer}": "https://issuer.example"}
+    config = KafkaConfig.from_properties(properties)
+    assert config.mechanism_value("INTERNAL", "OAUTHBEARER", issuer) == "https://issuer.example"
+    assert config.mechanism_value("EXTERNAL", "OAUTHBEARER", issuer) is None
+
+
 def test_features_that_are_not_there() -> None:
     with pytest.raises(ConfigError, match="remote storage is not supported yet"):
         node(remote_log_storage_system_enable="true")
