@@ -95,7 +95,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * A question is a line of JSON on the standard input, {"op": ..., "bootstrap": address, ...}; its answer a line of JSON on
  * the standard output: {"result": ...}, or {"error": simple class name, "message": text}. Where the client reports on each
  * topic or partition by itself, a failure stands in the place of that one's result, as {"error": simple class name}.
- * A partition is written as topic-number. With "controller" the address is one of a controller.
+ * A partition is written as topic-number. With "controller" the address is one of a controller. "set_property" sets a
+ * system property.
  *
  * An admin client is kept for each address. Producers and consumers live as long as the question, with the settings in
  * "config"; a producer that is to live on is given a "name".
@@ -138,6 +139,7 @@ public class ClientDriver {
 
     private static Object answer(JsonNode q) throws Exception {
         switch (q.get("op").asText()) {
+            case "set_property": return System.setProperty(q.get("name").asText(), q.get("value").asText());
             case "produce": return produce(q);
             case "close_producer": return closeProducer(q);
             case "transaction": return transaction(q);
