@@ -81,7 +81,11 @@ class StandardAuthorizer(Authorizer):
 
         authorizer = StandardAuthorizer([acl("User:alice", AclOperation.READ, ResourceType.TOPIC, "orders")])
         authorizer.configure({"super.users": "User:admin"})
+
+    Its settings can be changed while the node runs, unlike those of Apache Kafka's.
     """
+
+    reconfigurable_configs = frozenset({SUPER_USERS_CONFIG, ALLOW_EVERYONE_IF_NO_ACL_IS_FOUND_CONFIG})
 
     def __init__(self, acls: Iterable[AclBinding] | None = None, audit: AuditLog | None = None) -> None:
         self._audit = audit or AuditLog()
@@ -103,8 +107,8 @@ class StandardAuthorizer(Authorizer):
     # -- lifecycle
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        super_users = _super_users(configs.get(SUPER_USERS_CONFIG))
-        default_result = _default_result(configs.get(ALLOW_EVERYONE_IF_NO_ACL_IS_FOUND_CONFIG))
+        """Applies settings; raises `InvalidConfigurationError`, and changes nothing, if one is invalid."""
+        super_users, default_result = _parsed(configs)
         names = frozenset((user.type, user.name) for user in super_users)
         self._replace(super_users=names, default_result=default_result)
         log.info(
@@ -112,6 +116,14 @@ class StandardAuthorizer(Authorizer):
             ", ".join(sorted(map(str, super_users))) or "none",
             default_result.name,
         )
+
+    def validate_reconfiguration(self, configs: Mapping[str, Any]) -> None:
+        """Raises `InvalidConfigurationError` if `reconfigure` would."""
+        _parsed(configs)
+
+    def reconfigure(self, configs: Mapping[str, Any]) -> None:
+        """Applies changed settings to the next request of every connection."""
+        self.configure(configs)
 
     def start(self, server_info: AuthorizerServerInfo) -> Mapping[str, Future[None]]:
         early = set(server_info.early_start_listeners)
@@ -260,6 +272,14 @@ def _api_error(error: BaseException) -> ApiError:
         return error
     exception = Errors.for_exception(error).exception or UnknownServerError
     return exception(str(error))
+
+
+def _parsed(configs: Mapping[str, Any]) -> tuple[frozenset[KafkaPrincipal], AuthorizationResult]:
+    """Returns the super users, and the result where no ACL matches."""
+    return (
+        _super_users(configs.get(SUPER_USERS_CONFIG)),
+        _default_result(configs.get(ALLOW_EVERYONE_IF_NO_ACL_IS_FOUND_CONFIG)),
+    )
 
 
 def _super_users(value: object) -> frozenset[KafkaPrincipal]:

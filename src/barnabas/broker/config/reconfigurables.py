@@ -9,6 +9,7 @@
 ``DynamicProducerStates``       the expiration of producer IDs
 ``DynamicListenerConfig``       rejects changes of listeners that are not possible
 ``DynamicListenerSecurity``     certificates, users and mechanisms of listeners
+``DynamicAuthorizer``           the settings of the authorizer, such as ``super.users``
 =============================== ====================================================================================
 
 Other parts register a `FunctionReconfigurable` or implement `Reconfigurable`.
@@ -17,7 +18,7 @@ Other parts register a `FunctionReconfigurable` or implement `Reconfigurable`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from barnabas.broker.config.dynamic_broker_config import FunctionReconfigurable
@@ -194,4 +195,28 @@ class DynamicListenerSecurity(FunctionReconfigurable):
         names = {name for name in LISTENER_CONFIGS if name.startswith(("ssl.", "sasl."))} | SECURITY_CONFIGS
         super().__init__(
             names, lambda _old, new: security.reconfigure(new), lambda _current, new: security.validate(new)
+        )
+
+
+class ReconfigurableAuthorizer(Protocol):
+    """An authorizer that supports changes of its settings. `StandardAuthorizer` is one."""
+
+    reconfigurable_configs: Collection[str]
+    """The settings that it depends on."""
+
+    def validate_reconfiguration(self, configs: Mapping[str, str]) -> None:
+        """Raises `InvalidConfigurationError` if these settings of the node cannot be applied."""
+        ...
+
+    def reconfigure(self, configs: Mapping[str, str]) -> None: ...
+
+
+class DynamicAuthorizer(FunctionReconfigurable):
+    """Passes changed settings to an authorizer. They apply to the next request of every connection."""
+
+    def __init__(self, authorizer: ReconfigurableAuthorizer) -> None:
+        super().__init__(
+            authorizer.reconfigurable_configs,
+            lambda _old, new: authorizer.reconfigure(new.properties),
+            lambda _current, new: authorizer.validate_reconfiguration(new.properties),
         )

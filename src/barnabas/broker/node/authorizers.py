@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.config.reconfigurables import DynamicAuthorizer, ReconfigurableAuthorizer
 from barnabas.common.config_def import ConfigError
 from barnabas.metadata.acls import AccessControlEntry as EntryOfMetadata
 from barnabas.metadata.delta import MetadataDelta
@@ -51,6 +53,12 @@ def make_authorizer(config: KafkaConfig) -> Authorizer | None:
     if configure is not None:
         configure(config.properties)
     return authorizer
+
+
+def add_authorizer(authorizer: Authorizer | None, dynamic: DynamicBrokerConfig) -> None:
+    """Subscribes an authorizer to changes of its settings, if it supports them."""
+    if authorizer is not None and hasattr(authorizer, "reconfigurable_configs"):
+        dynamic.add_reconfigurable(DynamicAuthorizer(cast("ReconfigurableAuthorizer", authorizer)))
 
 
 class AclPublisher(MetadataPublisher):

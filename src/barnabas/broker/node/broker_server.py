@@ -28,7 +28,7 @@ from barnabas.broker.config.reconfigurables import (
     DynamicThreadPool,
 )
 from barnabas.broker.handlers.broker_handlers import INLINE_APIS, LIGHT_BYTES, BrokerParts, make_handlers
-from barnabas.broker.node.authorizers import AclPublisher, make_authorizer
+from barnabas.broker.node.authorizers import AclPublisher, add_authorizer, make_authorizer
 from barnabas.broker.node.background_loading import BackgroundLoading
 from barnabas.broker.node.broker_state import BrokerState
 from barnabas.broker.node.coordinators import CoordinatorContext, Coordinators, coordinator_makers
@@ -426,6 +426,7 @@ class BrokerServer:
         add(DynamicListenerConfig())
         if serving.security is not None:
             add(DynamicListenerSecurity(serving.security))
+        add_authorizer(self._authorizer, self.dynamic_config)
 
     def _add_gauges(self) -> None:
         server = KafkaMetricsGroup(self._shared.registry, "kafka.server", "KafkaServer")

@@ -13,8 +13,9 @@ from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.dynamic_config_publisher import DynamicConfigPublisher
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.config.listeners import resolved
+from barnabas.broker.config.reconfigurables import DynamicListenerSecurity
 from barnabas.broker.config.runtime_loggers import RuntimeLoggerManager
-from barnabas.broker.node.authorizers import AclPublisher, make_authorizer
+from barnabas.broker.node.authorizers import AclPublisher, add_authorizer, make_authorizer
 from barnabas.broker.node.listener_security import UserCredentials, Users
 from barnabas.broker.node.node_quotas import make_quota_managers
 from barnabas.broker.node.request_serving import RequestServing, startup_seconds
@@ -129,6 +130,9 @@ class ControllerServer:
             Users(UserCredentials(lambda: self.cache.image.scram), delegation_tokens=None),
             channel_factories=shared.channel_factories,
         )
+        if serving.security is not None:
+            dynamic.add_reconfigurable(DynamicListenerSecurity(serving.security))
+        add_authorizer(authorizer, dynamic)
         endpoints = resolved(config.advertised_controller_listeners, socket_server.bound_port)
         publishers: list[MetadataPublisher] = [MetadataCachePublisher(self.cache)]
         acls: AclPublisher | None = None
