@@ -96,6 +96,17 @@ def _(kernel: Any, given: Any) -> Any:
     return outcome(lambda: kernel.partition_for_key(*given))
 
 
+@case("murmur2.item_for_key", st.tuples(st.none() | st.text() | binaries, st.integers(0, 300)))
+def _(kernel: Any, given: Any) -> Any:
+    key, count = given
+    found = kernel.item_for_key(key, tuple(range(count)))
+    if type(key) is bytes and count:
+        assert found == kernel.partition_for_key(key, count)
+    else:
+        assert found is None
+    return found
+
+
 @case("murmur2.partitions_for_keys", st.tuples(st.lists(st.none() | binaries, max_size=9), st.integers(0, 50)))
 def _(kernel: Any, given: Any) -> Any:
     keys, count = given

@@ -34,6 +34,7 @@ cdef enum:
     NO_LIMIT = -1
 
 
+@cython.no_gc  # millions of them would slow down the collector; a listener's cycle ends with the batch
 cdef class RecordFuture:
     """See `pure.append_state`."""
 
@@ -125,11 +126,14 @@ cdef class AppendState:
         """What the batch is expected to take up if it is closed now, header included."""
         return self._estimate()
 
-    cdef Py_ssize_t _estimate(self, Py_ssize_t more=0) noexcept:
+    @cython.final
+    cdef inline Py_ssize_t _estimate(self, Py_ssize_t more=0) noexcept:
         return BATCH_HEADER_SIZE + <Py_ssize_t>(<double>(self._used + more - BATCH_HEADER_SIZE) * self.size_factor)
 
     def give_futures(self, type future_type, result, now):
         """Makes `accept` create futures of this subclass of `RecordFuture`. ``now``: see `pure.append_state`."""
+        if not issubclass(future_type, RecordFuture):
+            raise TypeError(f"futures must be of a subclass of RecordFuture: {future_type}")
         self._future_type = future_type
         self._result = result
         self._now = now
@@ -218,7 +222,7 @@ cdef class AppendState:
             timestamp = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
         else:
             timestamp = self._now()
-        future = kind.__new__(kind)  # without `__init__`: its fields are set below
+        future = <RecordFuture>kind.__new__(kind)  # without `__init__`: its fields are set below
         if callback is not None:
             thunk = [None, callback, future]
             if self.thunks is None:
@@ -246,7 +250,8 @@ cdef class AppendState:
             self.thunks.append(thunk)
         return future
 
-    cdef bint _write(
+    @cython.final
+    cdef inline bint _write(
         self,
         int64_t delta,
         int64_t timestamp,
@@ -275,13 +280,13 @@ cdef class AppendState:
         if key is None:
             payload = 1
         else:
-            key_bytes = as_bytes(key)
+            key_bytes = <bytes>key if PyBytes_CheckExact(key) else as_bytes(key)
             key_length = PyBytes_GET_SIZE(key_bytes)
             payload = varint_size(<uint64_t>key_length << 1) + key_length
         if value is None:
             payload += 1
         else:
-            value_bytes = as_bytes(value)
+            value_bytes = <bytes>value if PyBytes_CheckExact(value) else as_bytes(value)
             value_length = PyBytes_GET_SIZE(value_bytes)
             payload += varint_size(<uint64_t>value_length << 1) + value_length
         payload += 1 if header_bytes is None else PyBytes_GET_SIZE(header_bytes)
@@ -330,6 +335,7 @@ cdef class AppendState:
             self.offset_delta_of_max_timestamp = <int32_t>delta
         return True
 
+    @cython.final
     cdef int _grow(self, Py_ssize_t size) except -1:
         cdef Py_ssize_t capacity = max(self._used + size, self._capacity * 2)
         PyByteArray_Resize(self._buffer, capacity)

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-# cython: freethreading_compatible=True
+# cython: freethreading_compatible=True, binding=False
 """murmur2 of one key, and of a column of keys: the twin of `pure.murmur2`."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -31,6 +31,15 @@ def partition_for_key(key, Py_ssize_t partition_count):
     if partition_count < 1:
         raise ValueError(f"a topic of {partition_count} partitions has none to choose from")
     return <Py_ssize_t>(hash_of(key) & 0x7fffffff) % partition_count
+
+
+def item_for_key(key, tuple items not None):
+    """Returns the item of a key's partition, where `items` has one for each partition; None if the key is not bytes."""
+    cdef uint32_t hash
+    if not PyBytes_CheckExact(key) or not items:
+        return None
+    hash = murmur(<const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+    return items[(hash & 0x7fffffff) % <uint32_t>len(items)]
 
 
 cdef class _Lease:

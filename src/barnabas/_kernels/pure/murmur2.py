@@ -10,13 +10,14 @@ So this is bit for bit the variant of Kafka's Java client: 32 bits, a fixed seed
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 Buffer = Any
+Item = TypeVar("Item")
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
@@ -56,6 +57,13 @@ def partition_for_key(key: bytes | bytearray | memoryview, partition_count: int)
     if partition_count < 1:
         raise ValueError(f"a topic of {partition_count} partitions has none to choose from")
     return (_hash(key) & 0x7FFFFFFF) % partition_count
+
+
+def item_for_key(key: object, items: tuple[Item, ...]) -> Item | None:
+    """Returns the item of a key's partition, where `items` has one for each partition; None if the key is not bytes."""
+    if type(key) is not bytes or not items:
+        return None
+    return items[(_hash(key) & 0x7FFFFFFF) % len(items)]
 
 
 def partitions_for_keys(

@@ -77,6 +77,7 @@ from barnabas.records.builder import estimate_size_in_bytes_upper_bound
 if TYPE_CHECKING:
     from barnabas.clients.producer.internals.table_send import TableSender
 
+item_for_key = murmur2.item_for_key
 partition_for_key = murmur2.partition_for_key
 
 log = logging.getLogger(__name__)
@@ -298,25 +299,21 @@ class KafkaProducer:
         if entry is not None and entry.snapshot is self.metadata.snapshot and not self._idempotence.failed:
             # Fast path for most records: the topic is known, and the partition's open batch has room.
             future: FutureRecordMetadata | None
-            if partition is None and (key is None or self._ignore_keys):
+            if partition is not None:
+                queue = entry.queues.get(partition) if partition < len(entry.by_partition) else None
+            elif key is None or self._ignore_keys:
                 future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
                 if future is None and entry.switch_partition():
                     future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
+                if future is not None:
+                    return future
+                queue = None
             else:
-                chosen = UNKNOWN_PARTITION  # has no queue: the next step checks the arguments
-                if partition is None:
-                    if type(key) is bytes:
-                        chosen = partition_for_key(key, entry.partition_count)
-                elif partition < entry.partition_count:
-                    chosen = partition
-                queue = entry.queues.get(chosen)
-                future = (
-                    None
-                    if queue is None
-                    else queue.open_batch.accept(timestamp_ms, key, value, headers, callback, False)
-                )
-            if future is not None:
-                return future
+                queue = item_for_key(key, entry.by_partition)
+            if queue is not None:
+                future = queue.open_batch.accept(timestamp_ms, key, value, headers, callback, False)
+                if future is not None:
+                    return future
         if max_block_ms is None:
             max_block_ms = self._max_block_ms
         return self._do_send(topic, value, key, headers, partition, timestamp_ms, callback, max_block_ms)
@@ -512,7 +509,7 @@ class KafkaProducer:
         if (
             entry is not None
             and entry.snapshot is snapshot
-            and (partition is None or partition < entry.partition_count)
+            and (partition is None or partition < len(entry.by_partition))
         ):
             return snapshot, max_wait_ms
         now = self._clock.hi_res_milliseconds()
@@ -521,7 +518,7 @@ class KafkaProducer:
         metadata.add(topic, now)
         count = snapshot.partition_count(topic)
         if count is not None and (partition is None or partition < count):
-            self._remember(topic, snapshot, count)
+            self.accumulator.queues.use_snapshot(topic, snapshot, count)
             return snapshot, max_wait_ms
         started_ns = self._clock.nanoseconds()
         elapsed_ms = 0
@@ -547,15 +544,8 @@ class KafkaProducer:
             if count is not None and (partition is None or partition < count):
                 break
         self._producer_metrics.metadata_wait.record_unchecked(self._clock.nanoseconds() - started_ns)
-        self._remember(topic, snapshot, count)
+        self.accumulator.queues.use_snapshot(topic, snapshot, count)
         return snapshot, max(0, max_wait_ms - elapsed_ms)
-
-    def _remember(self, topic: str, snapshot: MetadataSnapshot, count: int) -> None:
-        """Caches the partition count until there is newer metadata."""
-        entry = self.accumulator.queues.topic(topic)
-        if entry.snapshot is not snapshot:
-            entry.partition_count = count
-            entry.snapshot = snapshot
 
     def _no_metadata(self, topic: str, partition: int | None, count: int | None, waited_ms: int) -> KafkaTimeoutError:
         if count is None or partition is None:

@@ -263,6 +263,22 @@ def test_who_decides() -> None:
 
 
 @pytest.mark.mechanism("P03")
+def test_keys_follow_the_number_of_partitions() -> None:
+    cluster = ScriptedCluster({"t": 2, "u": 5})
+    producer = cluster.producer(linger_ms=60_000)
+    keys = [b"%d" % index for index in range(50)]
+    before = [producer.send("t", b"v", key=key) for key in keys]
+    cluster.topics["t"].partitions.extend(cluster.topics["u"].partitions[2:])
+    version = producer.metadata.request_update()
+    cluster.run_until(producer, lambda: producer.metadata.update_version > version)
+    after = [producer.send("t", b"v", key=key) for key in keys]
+    producer.accumulator.begin_flush()
+    settle(cluster, producer, *before, *after)
+    assert [future.result(0).partition for future in before] == [partition_for_key(key, 2) for key in keys]
+    assert [future.result(0).partition for future in after] == [partition_for_key(key, 5) for key in keys]
+
+
+@pytest.mark.mechanism("P03")
 def test_keys_can_be_ignored() -> None:
     cluster = ScriptedCluster({"t": 7})
     producer = cluster.producer(linger_ms=0, partitioner_ignore_keys=True)

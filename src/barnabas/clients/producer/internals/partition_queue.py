@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot
 from barnabas.clients.producer.internals.built_in_partitioner import BuiltInPartitioner
@@ -35,10 +35,14 @@ class PartitionQueue:
         """Whether draining is blocked because a batch is in flight. Owned by the I/O thread."""
 
 
+NO_QUEUE: Final = PartitionQueue(TopicPartition("", -1))
+"""Placeholder for a partition that has no queue yet: its open batch rejects every record."""
+
+
 class TopicQueues:
     """The queues and the partitioner of a topic that has records."""
 
-    __slots__ = ("partition_count", "partitioner", "queues", "snapshot", "topic", "touched")
+    __slots__ = ("by_partition", "partitioner", "queues", "snapshot", "topic", "touched")
 
     def __init__(self, topic: str, partitioner: BuiltInPartitioner) -> None:
         self.topic = topic
@@ -46,8 +50,9 @@ class TopicQueues:
         self.queues: dict[int, PartitionQueue] = {}
         """Grows only, by `PartitionQueues.queue`; a lookup needs no lock."""
         self.snapshot: MetadataSnapshot = EMPTY_SNAPSHOT
-        """The metadata that `partition_count` comes from. Set together with it, after it."""
-        self.partition_count = 0
+        """The metadata that the number of partitions comes from. Set after `by_partition`."""
+        self.by_partition: tuple[PartitionQueue, ...] = ()
+        """One queue for each partition in `snapshot`; `NO_QUEUE` where no record was sent yet."""
         self.touched = False
         """Whether a batch was begun since the last metadata check: metadata keeps such a topic."""
 
@@ -91,6 +96,14 @@ class PartitionQueues:
         self.layout = 0
         """Incremented after a topic or a queue is added."""
 
+    def use_snapshot(self, topic: str, snapshot: MetadataSnapshot, partition_count: int) -> None:
+        """Caches the number of partitions of a topic until there is newer metadata."""
+        entry = self.topic(topic)
+        if entry.snapshot is not snapshot:
+            with self._lock:
+                entry.by_partition = tuple([entry.queues.get(index, NO_QUEUE) for index in range(partition_count)])
+                entry.snapshot = snapshot
+
     def topic(self, topic: str) -> TopicQueues:
         """Returns the queues of a topic; adds the topic if there is none."""
         entry = self.topics.get(topic)
@@ -111,7 +124,10 @@ class PartitionQueues:
                 queue = entry.queues.get(partition.partition)
                 if queue is None:
                     queue = PartitionQueue(partition)
-                    entry.queues = {**entry.queues, partition.partition: queue}
+                    index, known = partition.partition, entry.by_partition
+                    entry.queues = {**entry.queues, index: queue}
+                    if index < len(known):
+                        entry.by_partition = (*known[:index], queue, *known[index + 1 :])
                     self.layout += 1
         return queue
 
