@@ -26,6 +26,7 @@ SUITES = (
     "request_log",
     "embedded",
     "hostile",
+    "tls",
 )
 
 

@@ -20,11 +20,11 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from barnabas.common.errors import Errors
-from benchmarks.broker_process import BrokerProcess, ServerProcess, free_port
+from benchmarks.broker_process import BrokerProcess, ServerProcess, free_port, listeners_text, ports_of
 from benchmarks.measure import Row
 from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient, batch_of
@@ -53,22 +53,25 @@ KAFKA_CLUSTER = "5L6g3nShT-eMCtK--X86sw"
 class KafkaProcess(ServerProcess):
     """Apache Kafka, broker and controller in one process."""
 
-    def __init__(self, directory: Path, overrides: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, directory: Path, overrides: Mapping[str, object] | None = None, listeners: Collection[str] = ()
+    ) -> None:
+        """``listeners``: further ones for clients, each named by its security protocol."""
         java = shutil.which("java")
         assert java is not None
         directory.mkdir()
         self.data_dir = directory / "data"
-        port, controller_port = free_port(), free_port()
+        ports, controller_port = ports_of(listeners), free_port()
         config = directory / "server.properties"
         config.write_text(
             "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
-            f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}\n"
+            f"listeners={listeners_text(ports | {'CONTROLLER': controller_port})}\n"
             f"controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}\n"
             f"log.dirs={self.data_dir}\noffsets.topic.replication.factor=1\n"
             + "".join(f"{key}={value}\n" for key, value in (overrides or {}).items())
         )
         run = [java, *KAFKA_OPTIONS, "-cp", f"{JARS}{os.sep}*"]
-        super().__init__([*run, "kafka.Kafka", str(config)], port, directory / "out", os.environ)
+        super().__init__([*run, "kafka.Kafka", str(config)], ports, directory / "out", os.environ)
         format_command = [*run, "kafka.tools.StorageTool", "format", "-t", KAFKA_CLUSTER, "-c", str(config)]
         subprocess.run([*format_command, "--standalone"], check=True, capture_output=True, timeout=60)
 

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -45,19 +45,43 @@ def source_environment(pycache: Path | None = None) -> dict[str, str]:
     return environment
 
 
-class ServerProcess:
-    """Any server that answers ApiVersions on a port of this machine."""
+PLAINTEXT = "PLAINTEXT"
+"""The listener that every broker here has."""
 
-    def __init__(self, command: Sequence[str], port: int, output: Path, environment: Mapping[str, str]) -> None:
+
+def ports_of(listeners: Collection[str], port: int | None = None) -> dict[str, int]:
+    """Chooses a free port for each listener, and one for `PLAINTEXT` unless it is given."""
+    return {PLAINTEXT: free_port() if port is None else port, **{name: free_port() for name in listeners}}
+
+
+def listeners_text(ports: Mapping[str, int]) -> str:
+    """Returns the value of ``listeners``."""
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+
+
+class ServerProcess:
+    """Any server that answers ApiVersions on a port of this machine.
+
+    ``ports`` has the port of each listener for clients. `PLAINTEXT` is one of them; without others it may be a number.
+    """
+
+    def __init__(
+        self, command: Sequence[str], ports: Mapping[str, int] | int, output: Path, environment: Mapping[str, str]
+    ) -> None:
         self._command = command
-        self.port = port
+        self._ports = {PLAINTEXT: ports} if isinstance(ports, int) else dict(ports)
+        self.port = self._ports[PLAINTEXT]
         self.output = output
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return self.address(PLAINTEXT)
+
+    def address(self, listener: str) -> str:
+        """Returns the bootstrap server of a listener."""
+        return f"127.0.0.1:{self._ports[listener]}"
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -166,13 +190,21 @@ class BrokerProcess(ServerProcess):
         overrides: Mapping[str, object] | None = None,
         pycache: Path | None = None,
         output: Path | None = None,
+        listeners: Collection[str] = (),
     ) -> None:
-        port = free_port() if port is None else port
-        command = [sys.executable, "-m", "barnabas.cli.main", "start", f"--port={port}", f"--data-dir={data_dir}"]
-        command += [f"--override={key}={value}" for key, value in (overrides or {}).items()]
+        """``listeners``: further ones for clients, each named by its security protocol."""
+        ports = ports_of(listeners, port)
+        command = [sys.executable, "-m", "barnabas.cli.main", "start", f"--data-dir={data_dir}"]
+        settings = dict(overrides or {})
+        if listeners:
+            controller = {"CONTROLLER": free_port()}
+            settings = {"listeners": listeners_text(ports | controller), **settings}
+        else:
+            command.append(f"--port={ports[PLAINTEXT]}")
+        command += [f"--override={key}={value}" for key, value in settings.items()]
         super().__init__(
             [*command, *arguments],
-            port,
+            ports,
             output or data_dir.with_name(f"{data_dir.name}.out"),
             source_environment(pycache),
         )

@@ -49,9 +49,10 @@ _NOW_MS = 1_700_000_000_000
 class WireClient:
     """Asks and waits for the answer."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, connection: socket.socket | None = None) -> None:
+        """``connection``: an open one to use, such as one with TLS whose user is authenticated."""
         host, _, port = bootstrap_servers.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self.socket = connection or socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.broker import JARS
@@ -63,9 +64,12 @@ def produce(bootstrap: str, topic: str, records: int, size: int, warm_up: int, p
     return Produced(float(sent), float(rate), float(p50), float(p99))
 
 
-def consume(bootstrap: str, topic: str, records: int) -> float:
-    """Records per second, without the time that joining the group took."""
-    text = _run("ConsumerPerformance", "--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(records))
+def consume(bootstrap: str, topic: str, records: int, properties: Mapping[str, str]) -> float:
+    """Returns records per second, without the time that joining the group took."""
+    arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--num-records", str(records)]
+    for name, value in properties.items():
+        arguments += ["--command-property", f"{name}={value}"]
+    text = _run("ConsumerPerformance", *arguments)
     header, values = [[field.strip() for field in line.split(",")] for line in text.strip().splitlines()[-2:]]
     row = dict(zip(header, values, strict=True))
     seen = int(row["data.consumed.in.nMsg"])

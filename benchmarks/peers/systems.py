@@ -8,9 +8,10 @@ kernel, whichever broker it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.broker import JARS, KafkaProcess
 from benchmarks.broker_process import BrokerProcess
@@ -22,19 +23,38 @@ OVERRIDES = {"log.segment.delete.delay.ms": 100}
 AnyBroker = BrokerProcess | KafkaProcess
 
 
-def barnabas(directory: Path, pycache: Path) -> BrokerProcess:
-    return BrokerProcess(directory / "barnabas", "--quiet", overrides=OVERRIDES, pycache=pycache)
+class Secured(NamedTuple):
+    """Further listeners, each named by its security protocol, and the settings that they need."""
+
+    listeners: tuple[str, ...] = ()
+    settings: Mapping[str, object] = {}
 
 
-def kafka(directory: Path) -> KafkaProcess:
-    return KafkaProcess(directory / "kafka", OVERRIDES)
+OPEN = Secured()
+
+
+def barnabas(directory: Path, pycache: Path, secured: Secured = OPEN) -> BrokerProcess:
+    return BrokerProcess(
+        directory / "barnabas",
+        "--quiet",
+        overrides={**OVERRIDES, **secured.settings},
+        pycache=pycache,
+        listeners=secured.listeners,
+    )
+
+
+def kafka(directory: Path, secured: Secured = OPEN) -> KafkaProcess:
+    return KafkaProcess(directory / "kafka", {**OVERRIDES, **secured.settings}, secured.listeners)
 
 
 @contextmanager
-def both(directory: Path, pycache: Path) -> Iterator[dict[str, AnyBroker]]:
+def both(directory: Path, pycache: Path, secured: Secured = OPEN) -> Iterator[dict[str, AnyBroker]]:
     """Both running; the one that is not measured is idle meanwhile."""
     with ExitStack() as stack:
-        servers: dict[str, AnyBroker] = {OURS: barnabas(directory, pycache), KAFKA: kafka(directory)}
+        servers: dict[str, AnyBroker] = {
+            OURS: barnabas(directory, pycache, secured),
+            KAFKA: kafka(directory, secured),
+        }
         for server in servers.values():
             stack.enter_context(server)
         yield servers

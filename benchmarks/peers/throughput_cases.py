@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 from benchmarks.broker_process import ServerProcess
 from benchmarks.peers import java_tools, python_clients, rdkafka_client
 from benchmarks.peers.case import JAVA, RDKAFKA, Metric, new_topic, number_of, remove_topic, size_text
+from benchmarks.peers.listeners import WITHOUT_TLS, ClientListener
 
 LINGER_MS = 5
 """What librdkafka has by default."""
 WARM_UP_PART = 0.2
 """Records that a producer sends before the clock is started, in proportion to those after it."""
 FLOWING = "throughput without the client's pauses"
+
+
+def _labels(listener: ClientListener) -> list[str]:
+    return [listener.label] if listener.label else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +34,13 @@ class Produce:
     codec: str = "none"
     target: float | None = None
     cpu_target: float | None = None
+    listener: ClientListener = WITHOUT_TLS
 
     @property
     def key(self) -> str:
         parts = ["produce", self.client.lower(), f"{self.size}B", f"acks-{self.acks}", f"{self.partitions}p"]
         parts += [f"{self.clients}c"] * (self.clients > 1) + [self.codec] * (self.codec != "none")
-        return "-".join(parts)
+        return "-".join(parts + _labels(self.listener))
 
     @property
     def title(self) -> str:
@@ -44,7 +50,7 @@ class Produce:
         plural = "s" if self.partitions > 1 else ""
         return (
             f"produce {size_text(self.size)}, acks={self.acks}{idempotent}, {self.partitions} partition{plural}"
-            f"{several}{codec}, {self.client}"
+            f"{several}{codec}, {', '.join([self.client, *_labels(self.listener)])}"
         )
 
     @property
@@ -63,25 +69,26 @@ class Produce:
         warm_up = int(records * WARM_UP_PART)
         idempotent = "true" if self.acks == "all" else "false"
         settings = {"acks": self.acks, "compression.type": self.codec, "enable.idempotence": idempotent}
+        address = server.address(self.listener.name)
         before = server.cpu_seconds
         if self.client == JAVA:
             rate = java_tools.produce(
-                server.bootstrap_servers, topic, records, self.size, warm_up, settings
+                address, topic, records, self.size, warm_up, {**settings, **self.listener.java}
             ).records_per_s
         elif self.client in python_clients.NAMES:
             warm_up = python_clients.WARM_UP
-            rate = python_clients.produce(self.client, server.bootstrap_servers, topic, self.size, records)
+            rate = python_clients.produce(self.client, address, topic, self.size, records)
         else:
             rate = rdkafka_client.ask(
                 {
                     "job": "produce",
-                    "bootstrap": server.bootstrap_servers,
+                    "bootstrap": address,
                     "topic": topic,
                     "records": records,
                     "warm_up": warm_up,
                     "size": self.size,
                     "clients": self.clients,
-                    "settings": settings,
+                    "settings": {**settings, **self.listener.rdkafka},
                 }
             )["rate"]
         cpu = server.cpu_seconds - before
@@ -110,15 +117,18 @@ class Consume:
     reads: int = 1
     target: float | None = None
     cpu_target: float | None = None
+    listener: ClientListener = WITHOUT_TLS
     _topics: dict[int, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
-        return f"consume-{self.client.lower()}-{self.size}B-{self.partitions}p"
+        parts = ["consume", self.client.lower(), f"{self.size}B", f"{self.partitions}p"]
+        return "-".join(parts + _labels(self.listener))
 
     @property
     def title(self) -> str:
-        return f"consume {size_text(self.size)}, catch-up, {self.partitions} partitions, {self.client}"
+        client = ", ".join([self.client, *_labels(self.listener)])
+        return f"consume {size_text(self.size)}, catch-up, {self.partitions} partitions, {client}"
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -147,24 +157,23 @@ class Consume:
     def measure(self, server: ServerProcess) -> dict[str, float]:
         records = number_of(self.size, self.megabytes)
         topic = self._topics[server.port]
+        address = server.address(self.listener.name)
         before = server.cpu_seconds
         rates: dict[str, float] = {}
         if self.client == JAVA:
-            rates["throughput"] = java_tools.consume(server.bootstrap_servers, topic, records)
+            rates["throughput"] = java_tools.consume(address, topic, records, self.listener.java)
         elif self.client in python_clients.NAMES:
-            rates["throughput"] = python_clients.consume(
-                self.client, server.bootstrap_servers, topic, self.partitions, records
-            )
+            rates["throughput"] = python_clients.consume(self.client, address, topic, self.partitions, records)
         else:
             answer = rdkafka_client.ask(
                 {
                     "job": "consume",
-                    "bootstrap": server.bootstrap_servers,
+                    "bootstrap": address,
                     "topic": topic,
                     "records": records,
                     "partitions": self.partitions,
                     "reads": self.reads,
-                    "settings": {},
+                    "settings": dict(self.listener.rdkafka),
                 }
             )
             rates = {"throughput": answer["steady_rate"], FLOWING: answer["flowing_rate"]}
