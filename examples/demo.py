@@ -47,6 +47,7 @@ from barnabas.quota.config import QuotaWindows
 
 SETTINGS: Final = {
     "barnabas.request.log.sample.rate": "1.0",
+    "barnabas.telemetry.advertise": "always",
     "barnabas.quota.usage.interval.ms": "1000",
     "quota.window.num": "3",
     "offsets.topic.num.partitions": "1",

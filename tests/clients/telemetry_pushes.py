@@ -15,6 +15,8 @@ from barnabas.cli.telemetry_requests import alter_subscription, subscriptions
 from barnabas.clients.common.blocking_client import BlockingClient
 from barnabas.clients.common.topic_tail import TopicTail
 from barnabas.common.topic_names import CLIENT_TELEMETRY_TOPIC
+from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.telemetry.otlp import MetricPoint, decode_metrics
 from clients.broker_process import BrokerProcess
 
@@ -55,6 +57,14 @@ class Pushes:
         return self.found
 
 
+def _wait_until_advertised(client: BlockingClient) -> None:
+    """Returns when a client that connects now gets to know that the broker takes metrics."""
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    deadline = time.monotonic() + 60
+    while ApiKey.PUSH_TELEMETRY not in {row.api_key for row in client.send(request).api_keys}:
+        assert time.monotonic() < deadline, "the broker does not advertise PushTelemetry"
+
+
 @contextmanager
 def subscribed(broker: BrokerProcess, client_id: str, **settings: Any) -> Iterator[Pushes]:
     """With the client asked for all its metrics, as often as that can be."""
@@ -66,6 +76,7 @@ def subscribed(broker: BrokerProcess, client_id: str, **settings: Any) -> Iterat
             alter_subscription(client, other, dict.fromkeys(wanted))
         alter_subscription(client, client_id, wanted)
         assert client_id in subscriptions(client)
+        _wait_until_advertised(client)
         try:
             yield Pushes(client, client_id)
         finally:

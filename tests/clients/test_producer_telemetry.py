@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from barnabas import __version__
 from barnabas.clients.producer import AsyncKafkaProducer, KafkaProducer
+from barnabas.common.errors import KafkaTimeoutError
 from barnabas.common.identifiers import uuid_to_string
 from clients.broker_process import BrokerProcess
 from clients.drivers import create_topic
@@ -76,4 +78,15 @@ def test_async_producer(broker: BrokerProcess, topic: str) -> None:
         async with AsyncKafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
             return await producer.client_instance_id(30)
 
-    assert len(asyncio.run(run())) == 16
+    with subscribed(broker, topic):
+        assert len(asyncio.run(run())) == 16
+
+
+def test_no_id_without_a_subscription(tmp_path: Path) -> None:
+    """The cluster does not take metrics, and the producer says so at once instead of waiting for the whole time."""
+    with (
+        BrokerProcess(tmp_path) as broker,
+        KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer,
+        pytest.raises(KafkaTimeoutError, match="no id"),
+    ):
+        producer.client_instance_id(3_600)

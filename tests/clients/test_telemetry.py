@@ -1,9 +1,13 @@
-"""librdkafka pushes its metrics to a broker that nobody has given a plug-in (KIP-714)."""
+"""librdkafka pushes its metrics to a broker without a plug-in (KIP-714), and is silent where nobody subscribed."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
+from typing import Final
 
 import confluent_kafka
 import pytest
@@ -78,8 +82,8 @@ def test_only_what_was_asked_for_comes(broker: BrokerProcess, bootstrap: str, to
 
 
 def test_a_changed_subscription_reaches_a_running_client(broker: BrokerProcess, bootstrap: str, topic: str) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "client.id": topic})
     with subscribed(broker, topic, metrics="org.apache.kafka.producer.connection.") as pushes:
+        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "client.id": topic})
         pushes.until(lambda some: len(some) >= 2, lambda: producer.poll(0.05))
         with subscribed(broker, topic, metrics="org.apache.kafka.producer.node.", match=f"client_id={topic}"):
             pushes.until(
@@ -101,3 +105,41 @@ def test_a_client_that_does_not_want_to_push_is_left_alone(bootstrap: str, topic
 
     found = pushes.until(lambda some: len(some) >= 3, work)
     assert len({push.headers["client_instance_id"] for push in found}) == 1
+
+
+FIRST_CONTACT: Final = """
+import sys, confluent_kafka
+config = {"bootstrap.servers": sys.argv[1]}
+producer = confluent_kafka.Producer(config)
+producer.produce("greetings", b"hello")
+assert producer.flush(60) == 0
+consumer = confluent_kafka.Consumer(config | {"group.id": "first", "auto.offset.reset": "earliest"})
+consumer.subscribe(["greetings"])
+for _ in range(600):
+    message = consumer.poll(0.1)
+    if message is not None and message.error() is None:
+        break
+assert message.value() == b"hello", message
+consumer.close()
+"""
+
+
+def first_contact(tmp_path: Path, advertise: str) -> str:
+    """Returns what a first producer and a first consumer print to stderr."""
+    with BrokerProcess(tmp_path, {"barnabas.telemetry.advertise": advertise}) as broker:
+        command = [sys.executable, "-c", FIRST_CONTACT, broker.bootstrap_servers]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.mechanism("R03")
+@pytest.mark.parametrize("advertise", ["auto", "never"])
+def test_a_first_client_prints_nothing(tmp_path: Path, advertise: str) -> None:
+    assert first_contact(tmp_path, advertise) == ""
+
+
+@pytest.mark.mechanism("R03")
+def test_a_first_client_learns_of_telemetry_that_is_always_advertised(tmp_path: Path) -> None:
+    """librdkafka prints a line about the id that it gets, which is why `auto` is the default."""
+    assert "GETSUBSCRIPTIONS" in first_contact(tmp_path, "always")

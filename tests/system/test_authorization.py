@@ -111,7 +111,13 @@ class Ours(Node):
     def start(self, more: Mapping[str, str]) -> None:
         listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}"
         voters = f"1@127.0.0.1:{self.controller_port}"
-        settings = {**SETTINGS, **more, "listeners": listeners, "controller.quorum.voters": voters}
+        settings = {
+            **SETTINGS,
+            **more,
+            "listeners": listeners,
+            "controller.quorum.voters": voters,
+            "barnabas.telemetry.advertise": "always",
+        }
         self._broker = EmbeddedBroker(self._directory / "data", port=self.port, overrides=settings).start()
 
     def stop(self) -> None:

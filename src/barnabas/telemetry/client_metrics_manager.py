@@ -133,6 +133,11 @@ class ClientMetricsManager:
         with self._lock:
             return dict(self._subscriptions)
 
+    @property
+    def has_subscriptions(self) -> bool:
+        """Whether any subscription exists."""
+        return bool(self._subscriptions)
+
     # -- requests
 
     def process_get_telemetry_subscriptions(

@@ -21,7 +21,7 @@ from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker() as started:
+    with EmbeddedBroker(overrides={"barnabas.telemetry.advertise": "always"}) as started:
         yield started
 
 

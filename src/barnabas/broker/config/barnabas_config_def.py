@@ -21,6 +21,9 @@ from barnabas.broker.config.terms import (
 from barnabas.common.config_def import ConfigDef
 
 HAND_OFF_AUTO: Final = "auto"
+ADVERTISE_AUTO: Final = "auto"
+ADVERTISE_ALWAYS: Final = "always"
+ADVERTISE_NEVER: Final = "never"
 
 BARNABAS_CONFIG_DEF: Final = (
     ConfigDef()
@@ -69,6 +72,16 @@ BARNABAS_CONFIG_DEF: Final = (
         distinct(empty=True, null=False),
         MEDIUM,
         "Classes that receive the metrics of clients, in addition to the topic __client_telemetry, which always does.",
+    )
+    .define(
+        "barnabas.telemetry.advertise",
+        STRING,
+        ADVERTISE_AUTO,
+        one_of(ADVERTISE_AUTO, ADVERTISE_ALWAYS, ADVERTISE_NEVER),
+        MEDIUM,
+        "Whether ApiVersions lists GetTelemetrySubscriptions and PushTelemetry, the requests with which clients push "
+        "their metrics. auto: to clients that connect while a client-metrics subscription exists. always: to all "
+        "clients. never: to none, and the broker refuses these requests.",
     )
     .define(
         "barnabas.telemetry.topics.num.partitions",

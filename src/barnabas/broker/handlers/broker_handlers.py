@@ -11,9 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
+from barnabas.broker.config.barnabas_config_def import ADVERTISE_ALWAYS, ADVERTISE_NEVER
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.broker.handlers.broker_api_versions import BrokerApiVersionManager
+from barnabas.broker.handlers.broker_api_versions import TELEMETRY_APIS, BrokerApiVersionManager
 from barnabas.broker.handlers.forwarded import ForwardedHandler
 from barnabas.broker.node.coordinators import GROUP, TRANSACTION, Coordinators
 from barnabas.broker.to_controller.auto_topic_creation_manager import AutoTopicCreationManager
@@ -101,11 +102,13 @@ def make_handlers(
     handlers = handlers_of(ForwardedHandler(parts.helper, parts.forwarding), SaslHandler())
     families = [FamilyOnDemand(api_keys, partial(make, parts)) for make, api_keys in FAMILIES]
     served = {*handlers, ApiKey.API_VERSIONS}.union(*[family.api_keys for family in families])
+    advertise = parts.config.value("barnabas.telemetry.advertise")
     versions = BrokerApiVersionManager(
-        served,
+        served - TELEMETRY_APIS if advertise == ADVERTISE_NEVER else served,
         default_supported_features(),
         parts.cache.features,
         lambda: parts.forwarding.controller_api_versions,
+        lambda: advertise == ADVERTISE_ALWAYS or parts.client_metrics.has_subscriptions,
         unstable=parts.config.unstable_api_versions_enable,
     )
     handlers |= handlers_of(ApiVersionsHandler(parts.helper, versions, parts.cluster_id, parts.config.node_id))

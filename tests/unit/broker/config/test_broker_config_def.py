@@ -31,6 +31,7 @@ def test_what_kafka_does_not_have_is_named_after_us() -> None:
         "barnabas.local.socket.enable",
         "barnabas.http.listener",
         "barnabas.http.hosts",
+        "barnabas.telemetry.advertise",
         "barnabas.telemetry.exporters",
         "barnabas.telemetry.topics.num.partitions",
         "barnabas.telemetry.topics.retention.ms",

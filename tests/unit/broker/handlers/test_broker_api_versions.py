@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -41,13 +42,13 @@ def spoken(**versions: tuple[int, int]) -> NodeApiVersions:
 
 
 class Bench(HandlerBench):
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, apis: Collection[ApiKey] = APIS, **options: Any) -> None:
         super().__init__()
         self.controller: NodeApiVersions | None = None
         self.levels = {"metadata.version": 30, "group.version": 1, "off.version": 0}
         self.epoch = 55
         self.manager = BrokerApiVersionManager(
-            APIS,
+            apis,
             SUPPORTED,
             lambda: FinalizedFeatures(MetadataVersion.IBP_4_3_IV0, dict(self.levels), self.epoch),
             lambda: self.controller,
@@ -204,3 +205,21 @@ def test_the_lists_are_made_anew_only_if_something_has_changed() -> None:
     assert (changed.finalized_features_epoch, changed.throttle_time_ms) == (60, 7)
     b.controller = spoken()
     assert b.manager.api_versions_response(0, 5).api_keys is not one.api_keys
+
+
+TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+
+
+@pytest.mark.mechanism("R03")
+def test_telemetry_is_advertised_while_somebody_wants_it() -> None:
+    wanted = False
+    b = Bench(apis=APIS | TELEMETRY, telemetry=lambda: wanted)
+    assert not b.advertised().keys() & TELEMETRY
+    assert not b.manager.advertised().keys() & TELEMETRY
+    wanted = True
+    assert b.advertised().keys() >= TELEMETRY
+    assert b.manager.advertised().keys() >= TELEMETRY
+    wanted = False
+    assert not b.advertised().keys() & TELEMETRY
+    # A client that has connected before may still send them.
+    assert b.manager.enabled_apis.keys() >= TELEMETRY

@@ -98,7 +98,11 @@ def until(condition: Callable[[], object]) -> None:
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
     """Starts a broker with two partitions in each telemetry topic, and a client of it."""
-    settings = {"barnabas.quota.usage.interval.ms": 200, "barnabas.telemetry.topics.num.partitions": 2}
+    settings = {
+        "barnabas.quota.usage.interval.ms": 200,
+        "barnabas.telemetry.topics.num.partitions": 2,
+        "barnabas.telemetry.advertise": "always",
+    }
     with (
         EmbeddedBroker(overrides=settings) as broker,
         BlockingClient(broker.bootstrap_servers, client_id="me") as client,
@@ -270,7 +274,8 @@ def test_what_is_queued_is_written_before_the_broker_ends(tmp_path: Any) -> None
 
 
 def test_nothing_is_created_where_nothing_is_to_be_told() -> None:
-    with EmbeddedBroker() as broker, BlockingClient(broker.bootstrap_servers) as client:
+    settings = {"barnabas.telemetry.advertise": "always"}
+    with EmbeddedBroker(overrides=settings) as broker, BlockingClient(broker.bootstrap_servers) as client:
         client.send(GetTelemetrySubscriptionsRequest())
         response: MetadataResponse = client.send(MetadataRequest(topics=None))
         assert response.topics == []
@@ -278,7 +283,11 @@ def test_nothing_is_created_where_nothing_is_to_be_told() -> None:
 
 @pytest.mark.mechanism("Q15")
 def test_a_plug_in_is_given_pushes_as_well() -> None:
-    settings = {"barnabas.telemetry.exporters": "telemetry_fixtures.Exports", "my.setting": "x"}
+    settings = {
+        "barnabas.telemetry.exporters": "telemetry_fixtures.Exports",
+        "barnabas.telemetry.advertise": "always",
+        "my.setting": "x",
+    }
     with EmbeddedBroker(overrides=settings) as broker, BlockingClient(broker.bootstrap_servers) as client:
         answer = client.send(GetTelemetrySubscriptionsRequest())
         client.send(
