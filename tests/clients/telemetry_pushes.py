@@ -20,7 +20,7 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.telemetry.otlp import MetricPoint, decode_metrics
 from clients.broker_process import BrokerProcess
 
-SECONDS: Final = 20
+SECONDS: Final = 60
 
 
 @dataclass(frozen=True)
