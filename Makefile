@@ -73,7 +73,10 @@ versions: $(STAMP) $(PYTHON_JAR)
 versions-full: setup $(PYTHON_JAR)
 	$(BIN)/python tests/versions.py --full
 
-fuzz: setup
+# Programs of other projects that only the nightly tests start.
+PROGRAMS := $(if $(MVN),$(foreach set,connect flink,target/$(set)-jars/.fetched))
+
+fuzz: setup $(PROGRAMS)
 	$(BIN)/python -m pytest -n 2 -m nightly
 
 # Ours beside Apache Kafka first, then the parts by themselves and the clients beside other clients.

@@ -17,7 +17,6 @@ from oracles.definitions import JARS
 from oracles.java import OracleUnavailableError, class_path
 from oracles.line_program import compiled_classes
 
-STREAMS_JARS = JARS.with_name("streams-jars")
 _JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _SECONDS = 30
 
@@ -32,20 +31,42 @@ def client_jars() -> list[Path]:
 
 def streams_jars() -> list[Path]:
     """Kafka Streams and what it needs."""
-    jars = sorted(STREAMS_JARS.glob("*.jar"))
-    if not any(jar.name.startswith("kafka-streams-") for jar in jars):
-        raise OracleUnavailableError("no Kafka Streams in target/streams-jars (make jars)")
+    return _jars("streams", "kafka-streams")
+
+
+def connect_jars() -> list[Path]:
+    """Kafka Connect, its file connectors, and what they need."""
+    return _jars("connect", "connect-runtime")
+
+
+def flink_jars() -> list[Path]:
+    """Apache Flink, its connector for Kafka, and what they need."""
+    return _jars("flink", "flink-connector-kafka")
+
+
+def _jars(name: str, artifact: str) -> list[Path]:
+    """Returns the jars of one set; raises `OracleUnavailableError` if they were not fetched."""
+    directory = JARS.with_name(f"{name}-jars")
+    jars = sorted(directory.glob("*.jar"))
+    if not any(jar.name.startswith(f"{artifact}-") for jar in jars):
+        raise OracleUnavailableError(f"no {artifact} in target/{name}-jars (make target/{name}-jars/.fetched)")
     return jars
 
 
 class JavaProcess:
-    """One program and its arguments; it can be started again after it was killed. Its log goes on in the same file."""
+    """One program and its arguments; it can be started again after it was killed. Its log goes on in the same file.
 
-    def __init__(self, name: str, jars: Sequence[Path], arguments: Sequence[str], output: Path) -> None:
-        path = os.pathsep.join(map(str, [compiled_classes(name, jars), *jars]))
+    A name with dots is a class of the jars; any other one is a program in `tests/java`, which is compiled first.
+    """
+
+    def __init__(
+        self, name: str, jars: Sequence[Path], arguments: Sequence[str], output: Path, options: Sequence[str] = ()
+    ) -> None:
+        own = [] if "." in name else [compiled_classes(name, jars)]
+        path = os.pathsep.join(map(str, [*own, *jars]))
         # Libraries that unpack native code do that beside the log, not where all the others do.
-        options = [*_JVM_OPTIONS, f"-Djava.io.tmpdir={output.parent}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        self._command = ["java", *options, "-cp", path, name, *arguments]
+        usual = [*_JVM_OPTIONS, f"-Djava.io.tmpdir={output.parent}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        self._command = ["java", *usual, *options, "-cp", path, name, *arguments]
         self._output = output
         self._process: subprocess.Popen[bytes] | None = None
 
