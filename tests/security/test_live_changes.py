@@ -5,16 +5,24 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
 import pytest
+from benchmarks.waiting import until
 
 from barnabas import EmbeddedBroker, KafkaAdminClient
 from barnabas.clients.admin import ConfigResource, NewTopic
-from barnabas.common.errors import InvalidRequestError, SaslAuthenticationError, TopicAuthorizationError
+from barnabas.common.errors import (
+    InvalidConfigurationError,
+    InvalidRequestError,
+    SaslAuthenticationError,
+    TopicAuthorizationError,
+)
 from secured_node import ADMIN, ALICE, JAAS, WAIT_S, address, secured, secured_node, store
 from tls_fixtures import LOCAL, PKI, Identity
 
@@ -130,3 +138,116 @@ def test_super_users(node: EmbeddedBroker, admin: KafkaAdminClient, tmp_path: Pa
         assert "parcels" not in alice.list_topics()
         with pytest.raises(InvalidRequestError, match=r"super\.users=alice"):
             admin.incremental_alter_configs({BROKER: {"super.users": "alice"}})
+
+
+# -- listeners
+
+
+def listeners_with(node: EmbeddedBroker, extra: str, protocol: str, port: int = 0) -> dict[str, str]:
+    """Returns the settings with which the node has one more listener."""
+    config = node.server.config
+    found = {
+        name: f"{config.properties[name]},{extra}://127.0.0.1:{port}" for name in ("listeners", "advertised.listeners")
+    }
+    protocols = config.properties["listener.security.protocol.map"]
+    return {**found, "listener.security.protocol.map": f"{protocols},{extra}:{protocol}"}
+
+
+@pytest.mark.mechanism("A02", "A04")
+def test_a_listener_is_added_and_removed(node: EmbeddedBroker, admin: KafkaAdminClient, tmp_path: Path) -> None:
+    jaas = JAAS.replace(";", ' user_dave="dave-secret";')
+    added = listeners_with(node, "LATE", "SASL_SSL") | {
+        "listener.name.late.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.late.plain.sasl.jaas.config": jaas,
+    }
+    for _ in range(2):  # a name can be used again
+        with changed(admin, added):
+            dave = secured(node, tmp_path, "BOTH", ("dave", "dave-secret")) | {
+                "bootstrap_servers": until(lambda: registered(node, "LATE"))
+            }
+            with KafkaAdminClient(**dave) as client:
+                (broker,) = client.describe_cluster().nodes
+            assert f"{broker.host}:{broker.port}" == dave["bootstrap_servers"], "metadata name the client's listener"
+            idle = socket.create_connection((broker.host, broker.port), WAIT_S)
+        with idle:
+            assert idle.recv(1) == b"", "the connections of a removed listener are closed"
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((broker.host, broker.port), WAIT_S)
+        until(lambda: registered(node, "LATE") is None)
+        admin.describe_cluster()  # the connections of other listeners stay
+
+
+@pytest.mark.mechanism("A02")
+def test_listeners_that_cannot_work_are_refused(node: EmbeddedBroker, admin: KafkaAdminClient) -> None:
+    given = node.server.config.properties
+    port = int(address(node, "TLS").rpartition(":")[2])
+    refused: list[tuple[dict[str, str], str]] = [
+        (listeners_with(node, "LATE", "SSL", port), "cannot open LATE"),
+        (listeners_with(node, "LATE", "SASL_SSL"), "PLAIN has no users"),
+        ({"listeners": given["listeners"].replace("TLS://127.0.0.1:0", "TLS://127.0.0.1:9")}, "cannot become TLS"),
+        (
+            {"listeners": given["listeners"].replace("CONTROLLER://127.0.0.1:0", "CONTROLLER://127.0.0.1:9")},
+            "controller",
+        ),
+        ({"advertised.listeners": given["advertised.listeners"] + ",LATE://127.0.0.1:9"}, "LATE"),
+        ({"listener.name.tls.ssl.principal.mapping.rules": "DEFAULT"}, "cannot be changed for the existing listener"),
+    ]
+    for settings, message in refused:
+        with pytest.raises((InvalidRequestError, InvalidConfigurationError), match=message):
+            admin.incremental_alter_configs({BROKER: dict(settings)})
+    admin.describe_cluster()
+
+
+@pytest.mark.mechanism("A07")
+def test_the_threads_of_replaced_keys_end(node: EmbeddedBroker, admin: KafkaAdminClient) -> None:
+    class KeySets(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"keys": []}')
+
+        def log_message(self, *_: object) -> None: ...
+
+    def refreshing() -> int:
+        return sum(thread.name == "jwks-refresh" for thread in threading.enumerate())
+
+    before = refreshing()
+    prefix = "listener.name.both.oauthbearer.sasl"
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+    with ThreadingHTTPServer(("127.0.0.1", 0), KeySets) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        settings = {f"{prefix}.jaas.config": module, f"{prefix}.oauthbearer.jwks.endpoint.url": url}
+        with changed(admin, settings):
+            assert refreshing() == before + 1
+            for path in ("/one", "/two"):
+                admin.incremental_alter_configs({BROKER: {f"{prefix}.oauthbearer.jwks.endpoint.url": url + path}})
+                until(lambda: refreshing() == before + 1)
+        until(lambda: refreshing() == before)
+        server.shutdown()
+
+
+@pytest.mark.mechanism("A02")
+def test_an_added_listener_is_there_after_a_restart(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with EmbeddedBroker(data) as node, KafkaAdminClient({"bootstrap.servers": node.bootstrap_servers}) as admin:
+        properties = node.server.config.properties
+        added = {"listeners": f"{properties['listeners']},LATE://127.0.0.1:0"}
+        if "advertised.listeners" in properties:
+            added["advertised.listeners"] = f"{properties['advertised.listeners']},LATE://127.0.0.1:0"
+        protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LATE:PLAINTEXT"
+        admin.incremental_alter_configs({BROKER: {**added, "listener.security.protocol.map": protocols}})
+        until(lambda: registered(node, "LATE"))
+    with EmbeddedBroker(data) as node:
+        late = until(lambda: registered(node, "LATE"))
+        with KafkaAdminClient({"bootstrap.servers": late}) as admin:
+            (broker,) = admin.describe_cluster().nodes
+            assert f"{broker.host}:{broker.port}" == late
+
+
+def registered(node: EmbeddedBroker, listener: str) -> str | None:
+    """Returns the address of a listener in the metadata of the cluster."""
+    server = node.server.broker
+    assert server is not None
+    found = server.cache.image.cluster.brokers[1].listeners.get(listener)
+    return None if found is None else f"{found.host}:{found.port}"

@@ -24,7 +24,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.broker.config.absent_features import absent_feature, turned_on_feature
 from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
@@ -43,13 +43,17 @@ from barnabas.metadata.configs import Settings
 
 logger = logging.getLogger(__name__)
 
+ANY_LISTENER_SETTING: Final = "listener.name."
+"""Stands for every setting with a listener's prefix, also for those that are not dynamic without it."""
+
 
 class Reconfigurable(Protocol):
     """A part of the broker that supports changes of its configuration."""
 
     @property
     def reconfigurable_configs(self) -> Collection[str]:
-        """The settings that it depends on. A setting with a listener's prefix counts as the setting itself."""
+        """The settings that it depends on. A setting with a listener's prefix counts as the setting itself, and as
+        `ANY_LISTENER_SETTING`."""
         ...
 
     def validate_reconfiguration(self, current: KafkaConfig, new: KafkaConfig) -> None:
@@ -192,10 +196,11 @@ def override_properties(properties: dict[str, str], overrides: Mapping[str, str]
 
 
 def changed_names(old: KafkaConfig, new: KafkaConfig) -> set[str]:
-    """Returns the names that differ; a listener's setting is returned with and without its prefix."""
+    """Returns the names that differ; a listener's setting also without its prefix, and as `ANY_LISTENER_SETTING`."""
     before, after = old.properties, new.properties
     names = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    return names | {without_mechanism(base_name(name)) for name in names}
+    listeners = {ANY_LISTENER_SETTING for name in names if name.startswith(ANY_LISTENER_SETTING)}
+    return names | {without_mechanism(base_name(name)) for name in names} | listeners
 
 
 def _heeded(properties: Settings, *, per_broker: bool) -> dict[str, str]:

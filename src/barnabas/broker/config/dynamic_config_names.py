@@ -122,7 +122,8 @@ LISTENER_CONFIGS: Final = CLUSTER_LEVEL_LISTENER_CONFIGS | {
 """Settings of listeners."""
 
 PER_BROKER_CONFIGS: Final = ((SECURITY_CONFIGS | LISTENER_CONFIGS) - CLUSTER_LEVEL_LISTENER_CONFIGS) | {
-    "cordoned.log.dirs"
+    "advertised.listeners",
+    "cordoned.log.dirs",
 }
 
 REPLICATION_THROTTLES: Final = frozenset({
@@ -132,8 +133,9 @@ REPLICATION_THROTTLES: Final = frozenset({
 })  # fmt: skip
 """Settings that exist only dynamically."""
 
-BARNABAS_CONFIGS: Final = frozenset({"barnabas.request.log.sample.rate", "barnabas.quota.usage.interval.ms"})
-"""Dynamic settings that Apache Kafka does not have."""
+TELEMETRY_CONFIGS: Final = frozenset({"barnabas.request.log.sample.rate", "barnabas.quota.usage.interval.ms"})
+BARNABAS_CONFIGS: Final = TELEMETRY_CONFIGS | {"advertised.listeners"}
+"""Settings that Apache Kafka does not have, or that are read-only there."""
 
 ALL_DYNAMIC_CONFIGS: Final = (
     SECURITY_CONFIGS

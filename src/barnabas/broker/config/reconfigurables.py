@@ -7,8 +7,8 @@
 ``DynamicLogConfig``            the defaults of topics
 ``DynamicLogCleaner``           threads and buffers of the cleaner
 ``DynamicProducerStates``       the expiration of producer IDs
-``DynamicListenerConfig``       rejects changes of listeners that are not possible
-``DynamicListenerSecurity``     certificates, users and mechanisms of listeners
+``DynamicListeners``            the listeners of a broker: which there are, and their security
+``DynamicListenerSecurity``     the security of a controller's listeners
 ``DynamicAuthorizer``           the settings of the authorizer, such as ``super.users``
 =============================== ====================================================================================
 
@@ -18,25 +18,26 @@ Other parts register a `FunctionReconfigurable` or implement `Reconfigurable`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from barnabas.broker.config.dynamic_broker_config import FunctionReconfigurable
+from barnabas.broker.config.dynamic_broker_config import ANY_LISTENER_SETTING, FunctionReconfigurable
 from barnabas.broker.config.dynamic_config_names import (
+    CLUSTER_LEVEL_LISTENER_CONFIGS,
     CONNECTION_CONFIGS,
-    LISTENER_CONFIGS,
     LOG_CONFIGS,
     PRODUCER_STATE_CONFIGS,
-    SECURITY_CONFIGS,
     THREAD_POOL_CONFIGS,
 )
 from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.config.listener_prefix import without_mechanism
 from barnabas.common.config_def import ConfigError
 from barnabas.log.cleaner.cleaner_config import RECONFIGURABLE_CONFIGS as CLEANER_CONFIGS
 from barnabas.log.cleaner.log_cleaner import LogCleaner
 from barnabas.log.config.log_config import validate_broker_topic_defaults
 from barnabas.log.producers.producer_states import ProducerStateManagerConfig
 from barnabas.network.server.connection_quotas import ConnectionQuotas
+from barnabas.network.server.endpoint import Endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -162,24 +163,6 @@ class DynamicProducerStates(FunctionReconfigurable):
         self._shared.transaction_verification_enabled = new.value("transaction.partition.verification.enable")
 
 
-class DynamicListenerConfig(FunctionReconfigurable):
-    """Rejects changes of listeners, because other nodes know the listeners that this one registered at startup."""
-
-    def __init__(self) -> None:
-        super().__init__(("listeners", "listener.security.protocol.map"), self._nothing, self._check)
-
-    @staticmethod
-    def _nothing(_old: KafkaConfig, _new: KafkaConfig) -> None:
-        """Does nothing: a change that passes the check has no effect."""
-
-    @staticmethod
-    def _check(current: KafkaConfig, new: KafkaConfig) -> None:
-        if current.listener_config.all != new.listener_config.all:
-            raise ConfigError("listeners cannot be changed while the broker runs: edit the file and restart.")
-        if current.listener_config.advertised_broker != new.listener_config.advertised_broker:
-            raise ConfigError("advertised.listeners cannot be changed while the broker runs.")
-
-
 class Securable(Protocol):
     """The security of listeners, as far as it can be changed."""
 
@@ -192,10 +175,91 @@ class DynamicListenerSecurity(FunctionReconfigurable):
     """Replaces certificates, JAAS configurations and mechanisms of listeners, for new connections."""
 
     def __init__(self, security: Securable) -> None:
-        names = {name for name in LISTENER_CONFIGS if name.startswith(("ssl.", "sasl."))} | SECURITY_CONFIGS
         super().__init__(
-            names, lambda _old, new: security.reconfigure(new), lambda _current, new: security.validate(new)
+            (ANY_LISTENER_SETTING,),
+            lambda _old, new: security.reconfigure(new),
+            lambda _current, new: security.validate(new),
         )
+
+
+class ListenerHost(Securable, Protocol):
+    """The part of a node that opens and closes listeners."""
+
+    def validate_new(self, new: KafkaConfig, endpoints: Sequence[Endpoint]) -> None:
+        """Raises `ConfigError` if these listeners cannot be opened."""
+        ...
+
+    def close_listeners(self, names: Sequence[str]) -> None:
+        """Closes listeners and their connections."""
+        ...
+
+    def open_listeners(self, new: KafkaConfig, endpoints: Sequence[Endpoint]) -> None:
+        """Opens listeners; raises OSError if a port is in use."""
+        ...
+
+    def advertise(self, new: KafkaConfig) -> None:
+        """Registers the advertised listeners with the controller, if they have changed."""
+        ...
+
+
+class DynamicListeners(FunctionReconfigurable):
+    """Opens and closes listeners, and changes the security of the others.
+
+    A new listener is advertised after it has been opened, and a closed one before it is closed, so that clients are
+    not sent to an address where nobody listens. A listener that stays keeps its address and protocol, and its open
+    connections. Apache Kafka 4.3 refuses every change of the advertised listeners.
+    """
+
+    def __init__(self, host: ListenerHost) -> None:
+        names = ("listeners", "advertised.listeners", "listener.security.protocol.map", ANY_LISTENER_SETTING)
+        super().__init__(names, self._change, self._check)
+        self._host = host
+
+    def _check(self, current: KafkaConfig, new: KafkaConfig) -> None:
+        if current.listener_config.controller != new.listener_config.controller:
+            raise ConfigError("The controller's listeners cannot be changed while the node runs.", name="listeners")
+        before = {endpoint.listener_name: endpoint for endpoint in current.listeners}
+        added = []
+        for endpoint in new.listeners:
+            old = before.get(endpoint.listener_name)
+            if old is None:
+                added.append(endpoint)
+            elif old != endpoint:
+                raise ConfigError(
+                    f"Listener {old} cannot become {endpoint} while it is open: remove it first, or add another one.",
+                    name="listeners",
+                )
+            else:
+                _check_unchanged(endpoint.listener_name, current, new)
+        self._host.validate(new)
+        self._host.validate_new(new, added)
+
+    def _change(self, old: KafkaConfig, new: KafkaConfig) -> None:
+        before = {endpoint.listener_name for endpoint in old.listeners}
+        after = {endpoint.listener_name for endpoint in new.listeners}
+        self._host.reconfigure(new)
+        try:
+            self._host.open_listeners(new, [one for one in new.listeners if one.listener_name not in before])
+        finally:
+            self._host.advertise(new)
+            self._host.close_listeners(sorted(before - after))
+
+
+def _check_unchanged(listener: str, current: KafkaConfig, new: KafkaConfig) -> None:
+    """Rejects a change of a listener's settings that would have no effect before a restart."""
+    before, after = current.listener_values.get(listener, {}), new.listener_values.get(listener, {})
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name) and not _can_change(without_mechanism(name)):
+            raise ConfigError(
+                f"{name} cannot be changed for the existing listener {listener}: edit the file and restart.",
+                name=f"listener.name.{listener.lower()}.{name}",
+            )
+
+
+def _can_change(name: str) -> bool:
+    if name == "ssl.principal.mapping.rules":
+        return False
+    return name.startswith(("ssl.", "sasl.")) or name in {*CLUSTER_LEVEL_LISTENER_CONFIGS, "connections.max.reauth.ms"}
 
 
 class ReconfigurableAuthorizer(Protocol):

@@ -19,8 +19,7 @@ from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.config.listeners import resolved
 from barnabas.broker.config.reconfigurables import (
     DynamicConnectionLimits,
-    DynamicListenerConfig,
-    DynamicListenerSecurity,
+    DynamicListeners,
     DynamicLogCleaner,
     DynamicLogConfig,
     DynamicNetworkThreads,
@@ -30,6 +29,7 @@ from barnabas.broker.config.reconfigurables import (
 from barnabas.broker.handlers.broker_handlers import INLINE_APIS, LIGHT_BYTES, BrokerParts, make_handlers
 from barnabas.broker.node.authorizers import AclPublisher, add_authorizer, make_authorizer
 from barnabas.broker.node.background_loading import BackgroundLoading
+from barnabas.broker.node.broker_listeners import BrokerListeners
 from barnabas.broker.node.broker_state import BrokerState
 from barnabas.broker.node.coordinators import CoordinatorContext, Coordinators, coordinator_makers
 from barnabas.broker.node.listener_security import UserCredentials, Users
@@ -132,7 +132,7 @@ class BrokerServer:
         self.telemetry: NodeTelemetry | None = None
         self.lifecycle: BrokerLifecycleManager | None = None
         self.replica_manager: ReplicaManager | None = None
-        self.advertised: tuple[Endpoint, ...] = ()
+        self._listeners: BrokerListeners | None = None
         self.serving: RequestServing | None = None
         self._loading: BackgroundLoading | None = None
         self._authorizer: Authorizer | None = None
@@ -293,7 +293,8 @@ class BrokerServer:
             [telemetry.client_metrics.on_disconnect],
             shared.channel_factories,
         )
-        self.advertised = resolved(config.advertised_listeners, socket_server.bound_port)
+        advertised = resolved(config.advertised_listeners, socket_server.bound_port)
+        listeners = self._listeners = BrokerListeners(serving, advertised, lifecycle.advertise)
 
         publisher = BrokerMetadataPublisher(
             node_id,
@@ -305,7 +306,7 @@ class BrokerServer:
             on_fatal_fault=shared.fatal_fault,
         )
         self._logs_started = True
-        self._add_reconfigurables(serving)
+        self._add_reconfigurables(serving, listeners)
         telemetry.add_to(self.dynamic_config)
         publishers: list[MetadataPublisher] = [publisher]
         if authorizer is not None:
@@ -340,7 +341,7 @@ class BrokerServer:
             self._channel(HEARTBEAT, config.broker_session_timeout_ms // 2),
             BrokerRegistrationInfo(
                 shared.cluster_id,
-                self.advertised,
+                advertised,
                 default_supported_features(),
                 _or(self.log_manager.broker_epoch_of_clean_shutdown(), -1),
             ),
@@ -404,7 +405,7 @@ class BrokerServer:
         self._channels.append(channel)
         return channel
 
-    def _add_reconfigurables(self, serving: RequestServing) -> None:
+    def _add_reconfigurables(self, serving: RequestServing, listeners: BrokerListeners) -> None:
         """Registers the dynamically configurable parts. Must run before the first settings arrive, to miss none."""
         socket_server = serving.socket_server
         assert socket_server is not None
@@ -423,15 +424,18 @@ class BrokerServer:
         add(DynamicLogConfig(self.log_manager))
         add(DynamicLogCleaner(self.cleaner))
         add(DynamicProducerStates(self._log_manager_config.producer_state))
-        add(DynamicListenerConfig())
-        if serving.security is not None:
-            add(DynamicListenerSecurity(serving.security))
+        add(DynamicListeners(listeners))
         add_authorizer(self._authorizer, self.dynamic_config)
 
     def _add_gauges(self) -> None:
         server = KafkaMetricsGroup(self._shared.registry, "kafka.server", "KafkaServer")
         server.new_gauge("BrokerState", lambda: self.state.value)
         server.new_gauge("ClusterId", lambda: self._shared.cluster_id)
+
+    @property
+    def advertised(self) -> tuple[Endpoint, ...]:
+        """The advertised listeners, with their actual ports; none before the ports are open."""
+        return () if self._listeners is None else self._listeners.advertised
 
     @property
     def processors(self) -> list[Processor]:

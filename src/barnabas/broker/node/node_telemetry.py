@@ -18,7 +18,7 @@ from barnabas.broker.config.client_metrics_config import (
     validate_client_metrics_config,
 )
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig, FunctionReconfigurable
-from barnabas.broker.config.dynamic_config_names import BARNABAS_CONFIGS
+from barnabas.broker.config.dynamic_config_names import TELEMETRY_CONFIGS
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.node.shared_server import SharedServer
 from barnabas.broker.to_controller.auto_topic_creation_manager import AutoTopicCreationManager
@@ -96,7 +96,7 @@ class NodeTelemetry:
     def add_to(self, dynamic_config: DynamicBrokerConfig) -> None:
         """Subscribes to changes of the dynamic configs."""
         dynamic_config.add_reconfigurable(
-            FunctionReconfigurable(BARNABAS_CONFIGS, lambda _old, new: self._configure(new))
+            FunctionReconfigurable(TELEMETRY_CONFIGS, lambda _old, new: self._configure(new))
         )
 
     def _configure(self, config: KafkaConfig) -> None:

@@ -123,6 +123,29 @@ class RequestServing:
         assert self.socket_server is not None
         return self.socket_server.enable_request_processing(authorizer_futures)
 
+    def add_listeners(self, config: KafkaConfig, endpoints: Sequence[Endpoint]) -> None:
+        """Opens more listeners; raises OSError if a port is in use."""
+        assert self.socket_server is not None
+        assert self.security is not None
+        factories = self.security.factories(endpoints)
+        try:
+            self.socket_server.add_listeners(
+                endpoints, config.socket_server(for_clients=self._role == "broker"), factories
+            )
+        except OSError:
+            self.security.forget(one.listener_name for one in endpoints if not self.is_open(one.listener_name))
+            raise
+
+    def remove_listeners(self, names: Sequence[str]) -> None:
+        """Closes listeners and their connections."""
+        assert self.socket_server is not None
+        assert self.security is not None
+        self.socket_server.remove_listeners(names)
+        self.security.forget(names)
+
+    def is_open(self, listener: str) -> bool:
+        return self.socket_server is not None and listener in self.socket_server.acceptors
+
     def resize_handlers(self, count: int) -> None:
         """Changes the number of handler threads, ``num.io.threads``."""
         if self._pool is not None:

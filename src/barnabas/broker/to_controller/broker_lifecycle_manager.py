@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.node.broker_state import BrokerState
 from barnabas.broker.to_controller.controller_exchange import ControllerExchange
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
-from barnabas.common.dataclass import dataclass
+from barnabas.common.dataclass import dataclass, replace
 from barnabas.common.errors import BarnabasError, Errors, KafkaTimeoutError
 from barnabas.common.events.event_queue import KafkaEventQueue, QueuedCall
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
@@ -249,6 +249,10 @@ class BrokerLifecycleManager:
         """Registers again, for example when a new metadata.version supports more than the last registration said."""
         self.queue.append(QueuedCall("resend_broker_registration", self._register_again))
 
+    def advertise(self, listeners: Sequence[Endpoint]) -> None:
+        """Registers again with other listeners. The broker keeps its epoch and stays unfenced."""
+        self.queue.append(QueuedCall("advertise", lambda: self._advertise(listeners)))
+
     def begin_controlled_shutdown(self) -> None:
         """Asks the controller to move leaderships away if the broker is RUNNING; otherwise stops at once."""
         self.queue.append(QueuedCall("begin_controlled_shutdown", self._begin_controlled_shutdown))
@@ -336,6 +340,11 @@ class BrokerLifecycleManager:
         self._registered = False
         self._communicate_soon(0)
 
+    def _advertise(self, listeners: Sequence[Endpoint]) -> None:
+        if self._info is not None:
+            self._info = replace(self._info, advertised_listeners=tuple(listeners))
+            self._register_again()
+
     def _begin_controlled_shutdown(self) -> None:
         if self._state is BrokerState.RUNNING and not self._registered:
             log.info("No controlled shutdown: the controller does not know broker %d", self._config.node_id)
@@ -392,11 +401,12 @@ class BrokerLifecycleManager:
             self._send_registration()
 
     def _send_registration(self) -> None:
-        if self._info is None or self._channel is None:
+        info = self._info
+        if info is None or self._channel is None:
             return
         request = BrokerRegistrationRequest(
             broker_id=self._config.node_id,
-            cluster_id=self._info.cluster_id,
+            cluster_id=info.cluster_id,
             incarnation_id=self.incarnation_id,
             listeners=[
                 Listener(
@@ -405,23 +415,26 @@ class BrokerLifecycleManager:
                     port=endpoint.port,
                     security_protocol=endpoint.security_protocol,
                 )
-                for endpoint in self._info.advertised_listeners
+                for endpoint in info.advertised_listeners
             ],
             features=[
                 Feature(name=name, min_supported_version=spoken.lowest, max_supported_version=spoken.highest)
-                for name, spoken in sorted(self._info.supported_features.items())
+                for name, spoken in sorted(info.supported_features.items())
             ],
             rack=self._config.rack,
             log_dirs=list(self._log_dirs),
             # Only the first registration follows a clean shutdown; later ones of this process do not.
-            previous_broker_epoch=NOT_REGISTERED if self._ever_registered else self._info.previous_broker_epoch,
+            previous_broker_epoch=NOT_REGISTERED if self._ever_registered else info.previous_broker_epoch,
         )
         self._in_flight = True
         self._channel.send_request(
-            request, ControllerExchange(self.queue, "registration", self._registration_ended, first=True)
+            request,
+            ControllerExchange(
+                self.queue, "registration", lambda response: self._registration_ended(response, info), first=True
+            ),
         )
 
-    def _registration_ended(self, response: ClientResponse | None) -> None:
+    def _registration_ended(self, response: ClientResponse | None, info: BrokerRegistrationInfo) -> None:
         body = self._successful_body("register", response)
         if body is None:
             return
@@ -431,7 +444,8 @@ class BrokerLifecycleManager:
             return
         self._failed_attempts = 0
         self._broker_epoch = body.broker_epoch
-        self._registered = self._ever_registered = True
+        self._ever_registered = True
+        self._registered = info is self._info  # otherwise the listeners have changed since the request was sent
         log.info("Broker %d is registered with the epoch %d", self._config.node_id, body.broker_epoch)
         self._hurry = False
         self._communicate_soon(0)

@@ -38,6 +38,29 @@ _OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 """No descriptor or memory for another connection. It stays in the backlog and would be reported again at once."""
 
 
+def open_socket(endpoint: Endpoint, config: SocketServerConfig) -> socket.socket:
+    """Opens the socket of a listener; raises OSError with the reason, for example that the port is in use."""
+    host = for_resolver(endpoint.host) if endpoint.host else None
+    try:
+        infos = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise OSError(f"cannot open {endpoint}: {error.strerror}") from None
+    family, kind, protocol, _, address = infos[0]
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if config.socket_receive_buffer_bytes >= 0:
+            # Before listen: accepted sockets inherit it, and it determines the TCP window scale.
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+        opened.bind(address)
+        opened.listen(config.socket_listen_backlog_size)
+        opened.setblocking(False)
+    except OSError as error:
+        opened.close()
+        raise OSError(error.errno, f"cannot open {endpoint}: {error.strerror}") from None
+    return opened
+
+
 class Acceptor:
     """Accepts connections within the quotas and distributes them to the processors round robin.
 
@@ -63,7 +86,7 @@ class Acceptor:
         self._clock = clock
         self._make_processor = make_processor
         self._blocked = blocked
-        self._socket = self._open(endpoint)
+        self._socket = open_socket(endpoint, config)
         # The port is known now, even if port 0 was configured.
         self.endpoint = Endpoint(
             endpoint.listener_name, endpoint.security_protocol, endpoint.host, self._socket.getsockname()[1]
@@ -99,27 +122,6 @@ class Acceptor:
             f"-{endpoint.security_protocol.name}-{self.endpoint.port}",
             daemon=False,
         )
-
-    def _open(self, endpoint: Endpoint) -> socket.socket:
-        host = for_resolver(endpoint.host) if endpoint.host else None
-        try:
-            infos = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        except socket.gaierror as error:
-            raise OSError(f"cannot open {endpoint}: {error.strerror}") from None
-        family, kind, protocol, _, address = infos[0]
-        opened = socket.socket(family, kind, protocol)
-        try:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if self._config.socket_receive_buffer_bytes >= 0:
-                # Before listen: accepted sockets inherit it, and it determines the TCP window scale.
-                opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.socket_receive_buffer_bytes)
-            opened.bind(address)
-            opened.listen(self._config.socket_listen_backlog_size)
-            opened.setblocking(False)
-        except OSError as error:
-            opened.close()
-            raise OSError(error.errno, f"cannot open {endpoint}: {error.strerror}") from None
-        return opened
 
     # -- lifecycle
 

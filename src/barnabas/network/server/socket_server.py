@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import Any
@@ -66,21 +66,25 @@ class SocketServer:
         self.acceptors: dict[str, Acceptor] = {}
         try:
             for endpoint in endpoints:
-                self._open(endpoint)
+                self._add(self._open(endpoint))
         except BaseException:
             self.shutdown()
             raise
 
-    def _open(self, endpoint: Endpoint) -> None:
+    def _open(self, endpoint: Endpoint) -> Acceptor:
         name = endpoint.listener_name
         if name in self.acceptors:
             raise ValueError(f"there are two listeners called {name}")
-        self.quotas.add_listener(name)
         acceptor = Acceptor(
             endpoint, self._config, self.quotas, self._clock, self._make_processor, self._acceptor_blocked(name)
         )
-        self.acceptors[name] = acceptor
-        acceptor.add_processors(self._config.processors_of(name))
+        self.quotas.add_listener(name)
+        return acceptor
+
+    def _add(self, acceptor: Acceptor) -> None:
+        # The dictionary is replaced, because other threads iterate over it.
+        self.acceptors = {**self.acceptors, acceptor.endpoint.listener_name: acceptor}
+        acceptor.add_processors(self._config.processors_of(acceptor.endpoint.listener_name))
 
     def _make_processor(self, endpoint: Endpoint) -> Processor:
         processor = Processor(
@@ -171,6 +175,39 @@ class SocketServer:
                 for processor in acceptor.remove_processors(current - count):
                     self._plane.remove_processor(processor.id)
         log.info("%s has %d network threads now, %d before", listener, count, current)
+
+    def add_listeners(
+        self, endpoints: Sequence[Endpoint], config: SocketServerConfig, channel_factories: Mapping[str, ChannelFactory]
+    ) -> None:
+        """Opens listeners, and starts them if the server has started. Raises OSError if a port is in use."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._config = config
+            self._channel_factories |= channel_factories
+            for endpoint in endpoints:
+                acceptor = self._open(endpoint)
+                self._add(acceptor)
+                if self._all_started is not None:
+                    acceptor.start()
+
+    def remove_listeners(self, names: Iterable[str]) -> None:
+        """Closes listeners and their connections, and waits for their threads."""
+        with self._lock:
+            if self._stopped:
+                return
+            removed = [self.acceptors[name] for name in names if name in self.acceptors]
+            self.acceptors = {name: one for name, one in self.acceptors.items() if one not in removed}
+            for acceptor in removed:
+                self._channel_factories.pop(acceptor.endpoint.listener_name, None)
+        for acceptor in removed:
+            self.quotas.remove_listener(acceptor.endpoint.listener_name)
+            acceptor.begin_shutdown()
+        for acceptor in removed:
+            acceptor.join()
+            for processor in acceptor.processors:
+                self._plane.remove_processor(processor.id)
+            log.info("Closed %s", acceptor.endpoint)
 
     # -- inspection
 

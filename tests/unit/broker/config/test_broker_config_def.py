@@ -55,7 +55,7 @@ def test_all_dynamic_settings_are_defined() -> None:
     [
         ("log.dirs", "read-only"),
         ("node.id", "read-only"),
-        ("advertised.listeners", "read-only"),
+        ("advertised.listeners", "per-broker"),
         ("log.retention.hours", "read-only"),
         ("listeners", "per-broker"),
         ("ssl.keystore.location", "per-broker"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
+from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.config.reconfigurables import (
     DynamicConnectionLimits,
-    DynamicListenerConfig,
+    DynamicListeners,
     DynamicLogCleaner,
     DynamicLogConfig,
     DynamicNetworkThreads,
@@ -20,6 +23,7 @@ from barnabas.log.cleaner.cleaner_config import CleanerConfig
 from barnabas.log.producers.producer_states import ProducerStateManagerConfig
 from barnabas.metrics.registry import Metrics
 from barnabas.network.server.connection_quotas import ConnectionQuotas
+from barnabas.network.server.endpoint import Endpoint
 from unit.broker.config.configs import node
 
 
@@ -138,9 +142,74 @@ def test_producer_states() -> None:
     assert (shared.producer_id_expiration_ms, shared.transaction_verification_enabled) == (5, False)
 
 
-def test_listeners_stay() -> None:
-    dynamic = DynamicBrokerConfig(node())
-    dynamic.add_reconfigurable(DynamicListenerConfig())
-    with pytest.raises(ConfigError, match="listeners cannot be changed"):
-        dynamic.validate({"listeners": "PLAINTEXT://:9999,CONTROLLER://127.0.0.1:9093"}, per_broker=True)
-    dynamic.validate({"listeners": "PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093"}, per_broker=True)
+class Host:
+    """Records what becomes of listeners."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, object]] = []
+
+    def validate(self, _new: KafkaConfig) -> None: ...
+
+    def validate_new(self, _new: KafkaConfig, endpoints: Sequence[Endpoint]) -> None:
+        if any(endpoint.port == 1 for endpoint in endpoints):
+            raise ConfigError("the port is in use")
+
+    def reconfigure(self, _new: KafkaConfig) -> None:
+        self.calls.append(("security", None))
+
+    def open_listeners(self, _new: KafkaConfig, endpoints: Sequence[Endpoint]) -> None:
+        self.calls.append(("open", [endpoint.listener_name for endpoint in endpoints]))
+        if any(endpoint.port == 2 for endpoint in endpoints):
+            raise OSError("cannot open it after all")
+
+    def advertise(self, new: KafkaConfig) -> None:
+        self.calls.append(("advertise", [endpoint.listener_name for endpoint in new.advertised_listeners]))
+
+    def close_listeners(self, names: Sequence[str]) -> None:
+        self.calls.append(("close", list(names)))
+
+
+LISTENERS = "PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9093"
+PROTOCOLS = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LATE:PLAINTEXT"
+
+
+def test_listeners_are_advertised_after_they_are_opened_and_before_they_are_closed() -> None:
+    host = Host()
+    dynamic = DynamicBrokerConfig(node(listener_security_protocol_map=PROTOCOLS))
+    dynamic.add_reconfigurable(DynamicListeners(host))
+    dynamic.update_broker_config({"listeners": f"{LISTENERS},LATE://:9094"})
+    dynamic.update_broker_config({})
+    names = ["PLAINTEXT", "LATE"]
+    assert host.calls == [
+        ("security", None), ("open", ["LATE"]), ("advertise", names), ("close", []),
+        ("security", None), ("open", []), ("advertise", names[:1]), ("close", ["LATE"]),
+    ]  # fmt: skip
+
+
+def test_a_listener_that_cannot_be_opened_does_not_keep_another_from_being_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = Host()
+    dynamic = DynamicBrokerConfig(node(listener_security_protocol_map=PROTOCOLS, listeners=f"{LISTENERS},LATE://:9094"))
+    dynamic.add_reconfigurable(DynamicListeners(host))
+    other = {"listeners": f"{LISTENERS},OTHER://:2", "listener.security.protocol.map": f"{PROTOCOLS},OTHER:PLAINTEXT"}
+    dynamic.update_broker_config(other)
+    assert host.calls[-1] == ("close", ["LATE"])
+    assert "could not be reconfigured" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"listeners": "PLAINTEXT://:9999,CONTROLLER://127.0.0.1:9093"}, "cannot become PLAINTEXT://:9999"),
+        ({"listeners": "PLAINTEXT://:9092,CONTROLLER://127.0.0.1:9999"}, "controller's listeners cannot be changed"),
+        ({"listeners": f"{LISTENERS},LATE://:1"}, "the port is in use"),
+        ({"listener.name.plaintext.socket.send.buffer.bytes": "1"}, "cannot be changed for the existing listener"),
+    ],
+)
+def test_changes_of_listeners_that_are_refused(changes: dict[str, str], message: str) -> None:
+    dynamic = DynamicBrokerConfig(node(listener_security_protocol_map=PROTOCOLS))
+    dynamic.add_reconfigurable(DynamicListeners(Host()))
+    with pytest.raises(ConfigError, match=message):
+        dynamic.validate(changes, per_broker=True)
+    dynamic.validate({"listeners": f"{LISTENERS},LATE://:9094"}, per_broker=True)

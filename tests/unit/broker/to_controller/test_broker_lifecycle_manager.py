@@ -398,6 +398,36 @@ def test_a_broker_registers_again_when_told_to() -> None:
     assert b.is_in(BrokerState.RUNNING)
 
 
+def test_changed_listeners_are_registered_in_the_same_epoch() -> None:
+    b = Bench()
+    b.bring_to(BrokerState.RUNNING)
+    b.manager.advertise([Endpoint("LATE", host="host", port=9094)])
+    b.run()
+    assert [listener.name for listener in registration(b).listeners] == ["LATE"]
+    b.register()
+    assert b.heartbeat().broker_epoch == EPOCH
+    assert b.is_in(BrokerState.RUNNING)
+
+
+def test_listeners_that_change_during_a_registration_are_registered_after_it() -> None:
+    b = Bench()
+    b.start()
+    b.manager.advertise([Endpoint("LATE", host="host", port=9094)])
+    b.run()
+    assert [listener.name for listener in registration(b).listeners] == ["PLAINTEXT"], "one exchange at a time"
+    b.register()
+    assert [listener.name for listener in registration(b).listeners] == ["LATE"]
+    b.register()
+    assert b.heartbeat().broker_epoch == EPOCH
+
+
+def registration(b: Bench) -> BrokerRegistrationRequest:
+    """The registration that is under way."""
+    body = b.channel.sent[0].body
+    assert isinstance(body, BrokerRegistrationRequest)
+    return body
+
+
 def test_a_broker_that_was_unregistered_registers_again(caplog: pytest.LogCaptureFixture) -> None:
     b = Bench()
     b.bring_to(BrokerState.RUNNING)

@@ -334,6 +334,30 @@ def test_listeners_are_resized_each_for_itself() -> None:
 
 
 @pytest.mark.mechanism("N23")
+def test_listeners_are_added_and_removed_while_the_others_serve() -> None:
+    server_of: list[Server] = []
+    with serving(Policy.QUEUE, echo(server_of), num_network_threads=2) as server:
+        server_of.append(server)
+        stays = server.connect()
+        config = SocketServerConfig(num_network_threads=2, listener_num_network_threads={INTERNAL: 3})
+        for _ in range(2):
+            server.sockets.add_listeners([Endpoint(INTERNAL, port=0)], config, {})
+            assert len(server.sockets.acceptors[INTERNAL].processors) == 3
+            goes = server.connect(INTERNAL)
+            assert (stays.ask(1), goes.ask(2)) == (1, 2)
+            port = server.sockets.bound_port(INTERNAL)
+            with pytest.raises(OSError, match="cannot open EXTERNAL"):
+                server.sockets.add_listeners([Endpoint(EXTERNAL, port=port)], config, {})
+            server.sockets.remove_listeners([INTERNAL])
+            assert _closed(goes)
+            assert set(server.sockets.acceptors) == {LISTENER}
+            assert len(names(NETWORK)) == 2
+            assert len(names(ACCEPTOR)) == 1
+            assert server.sockets.quotas.listener_count(INTERNAL) == 0
+        assert stays.ask(3) == 3
+
+
+@pytest.mark.mechanism("N23")
 def test_the_answer_to_a_connection_of_a_processor_that_is_gone_is_dropped() -> None:
     with serving(Policy.QUEUE, num_network_threads=2) as server:
         clients = [server.connect(), server.connect()]
