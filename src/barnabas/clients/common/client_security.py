@@ -23,6 +23,7 @@ from barnabas.clients.common.security_aliases import OBJECTS, SSL_CONTEXT, with_
 from barnabas.common.config_def import ConfigDef, ConfigError, ConfigValues, Password
 from barnabas.network.reactor.channel import ANONYMOUS, Authenticator
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
+from barnabas.network.server.endpoint import TLS_PROTOCOLS, SecurityProtocol
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
 
 if TYPE_CHECKING:
@@ -120,8 +121,9 @@ def client_ssl_context(values: ConfigValues) -> ssl.SSLContext:
 
 
 def may_use_local_socket(values: ConfigValues) -> bool:
-    """Whether connections may move to a broker's local socket, which has neither encryption nor authentication."""
-    return values.get_bool("local.socket.enable") and values.get_str("security.protocol").upper() == "PLAINTEXT"
+    """Whether connections may move to a broker's local socket. Those of TLS stay encrypted."""
+    protocol = SecurityProtocol[values.get_str("security.protocol").upper()]
+    return values.get_bool("local.socket.enable") and protocol not in TLS_PROTOCOLS
 
 
 class ClientSecurity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ from barnabas.network.client.host_resolver import HostResolver
 from barnabas.network.client.node import Node
 from barnabas.network.client.node_api_versions import ApiVersions, NodeApiVersions
 from barnabas.network.client.version_negotiation import VersionNegotiation
-from barnabas.network.reactor.channel import KafkaChannel
+from barnabas.network.reactor.channel import ANONYMOUS, KafkaChannel
 from barnabas.network.reactor.selector import CloseMode
 from barnabas.network.transport import TransportLayer
+from barnabas.network.transport.local.frame_references import is_same_user
 from barnabas.network.transport.local.layer import LocalTransportLayer
 from barnabas.network.transport.local.offer import LocalSocketOffer, connect
 from barnabas.network.transport.local.unread_message import FileReading
@@ -137,6 +139,9 @@ class ClientConnections:
         local = connect(offer, channel.transport.socket, self._config.local_send_buffer_bytes)
         if local is None:
             return False
+        if channel.authenticator is not ANONYMOUS and not is_same_user(local):
+            log.debug("The local socket of node %s belongs to another user", channel.id)
+            local.shutdown(socket.SHUT_RDWR)  # so the move fails, and the next connection stays with TCP
         self._moving[channel.id] = self._selector.replace_socket(channel, local)
         return True
 

@@ -199,11 +199,12 @@ class Selector:
             self._idle.add(channel, self._now())
 
     def replace_socket(self, channel: KafkaChannel, sock: socket.socket) -> TransportLayer:
-        """Moves a connection to another socket, while nothing is in flight on it.
+        """Moves a connection to a local socket, while nothing is in flight on it.
 
-        Returns the former transport, which is no longer watched and which the caller must close.
+        The channel keeps its authenticator, and with it the principal and the session. Returns the former transport,
+        which is no longer watched and which the caller must close.
         """
-        transport, _ = self._channel_factory(channel.id, sock)
+        transport, _ = plaintext(channel.id, sock)
         former: TransportLayer = channel.transport
         events = channel.events
         self._watch(channel, 0)

@@ -27,7 +27,7 @@ from barnabas.network.reactor.mute import ChannelMuteEvent
 from barnabas.network.reactor.selector import CloseMode, Selector
 from barnabas.network.server.config import SocketServerConfig
 from barnabas.network.server.connection_quotas import ConnectionQuotas
-from barnabas.network.server.endpoint import SASL_PROTOCOLS, Endpoint
+from barnabas.network.server.endpoint import SASL_PROTOCOLS, Endpoint, SecurityProtocol
 from barnabas.network.server.plane import ConnectionContext, RequestPlane
 from barnabas.network.server.response import (
     CLOSE_CONNECTION,
@@ -95,8 +95,14 @@ class Processor:
             clock=clock,
         )
         self._local = (
-            LocalConnections.of(self.selector, config, processor_id, may_refer=not pool.bounded)
-            if config.local_socket_enable and channel_factory is plaintext
+            LocalConnections.of(
+                self.selector,
+                config,
+                processor_id,
+                may_refer=not pool.bounded,
+                same_user=channel_factory is not plaintext,
+            )
+            if config.local_socket_enable and _may_leave_tcp(endpoint, channel_factory)
             else None
         )
         self._new_connections: queue.Queue[tuple[socket.socket, tuple[Any, ...]]] = queue.Queue(CONNECTION_QUEUE_SIZE)
@@ -455,3 +461,8 @@ class Processor:
 
     def __repr__(self) -> str:
         return f"Processor({self.id} of {self._listener}, {len(self.selector.channels)} connections)"
+
+
+def _may_leave_tcp(endpoint: Endpoint, channel_factory: ChannelFactory) -> bool:
+    """Whether connections of a listener may move to the local socket. Those of TLS stay encrypted, so they do not."""
+    return channel_factory is plaintext or endpoint.security_protocol is SecurityProtocol.SASL_PLAINTEXT

@@ -157,13 +157,14 @@ def test_invalid_settings_are_found_when_the_client_is_made(settings: dict[str, 
     assert SECRET not in str(refused.value)
 
 
-def test_the_local_socket_is_for_plaintext_only() -> None:
+def test_the_local_socket_is_not_for_tls() -> None:
     def allowed(**settings: Any) -> bool:
         return may_use_local_socket(ProducerConfig.of(bootstrap_servers="a:1", **settings).values)
 
     assert allowed()
+    assert allowed(security_protocol="SASL_PLAINTEXT")
     assert not allowed(local_socket_enable=False)
-    for protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+    for protocol in ("SSL", "SASL_SSL"):
         assert not allowed(security_protocol=protocol)
 
 

@@ -650,7 +650,7 @@ def test_without_descriptors_the_local_socket_is_given_up_and_tcp_goes_on(monkey
 
 
 def test_a_system_that_forbids_it_has_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_arguments: int) -> None:
+    def fail(*_arguments: int, **_options: bool) -> None:
         raise PermissionError("not in this sandbox")
 
     monkeypatch.setattr(LocalListener, "__init__", fail)

@@ -26,6 +26,9 @@ behind, and they are reachable wherever the loopback interface is, since both be
 container with a forwarded port cannot reach them, and stays with TCP. Each name contains 128 random bits, and C can be
 used once.
 
+On a listener with SASL the connection moves after it has been authenticated, and keeps its principal and its session.
+Both ends then make sure that the other one runs as the same user. A TLS connection does not move: it stays encrypted.
+
 In the second exchange both sides announce that they support references (`frame_references`): the client always, the
 broker if the client's process belongs to its own user.
 

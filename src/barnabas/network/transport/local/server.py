@@ -43,8 +43,10 @@ class LocalListener:
     its maximum of connections, and a client that is one of these would wait with it.
     """
 
-    def __init__(self, backlog: int, send_buffer: int) -> None:
+    def __init__(self, backlog: int, send_buffer: int, *, same_user: bool = False) -> None:
+        """With ``same_user``, peers of other users are rejected."""
         self._send_buffer = send_buffer
+        self._same_user = same_user
         self._offered: dict[bytes, KafkaChannel] = {}
         """The connections that may move, by the client names offered to them."""
         self.name = _new_name()
@@ -80,7 +82,9 @@ class LocalListener:
     def arrivals(self) -> Iterator[tuple[KafkaChannel, socket.socket]]:
         """Yields the connections that move now, with their new sockets.
 
-        Rejects peers whose name was never offered. Raises ``OSError`` if the socket can accept no more.
+        Rejects peers whose name was never offered, and those of another user if the connection is authenticated: names
+        in use can be listed by all users of the machine, and one that its client has given up must not let somebody
+        else become its principal. Raises ``OSError`` if the socket can accept no more.
         """
         for _ in range(MOST_PER_TURN):
             try:
@@ -90,6 +94,10 @@ class LocalListener:
             channel = self._offered.pop(name, None)
             if channel is None:
                 log.debug("Turning away a local connection that nobody was asked to make")
+                sock.close()
+                continue
+            if self._same_user and not is_same_user(sock):
+                log.debug("%s cannot move: its client runs as another user", channel.id)
                 sock.close()
                 continue
             try:
@@ -130,13 +138,18 @@ class LocalConnections:
 
     @classmethod
     def of(
-        cls, selector: Selector, config: SocketServerConfig, processor_id: int, *, may_refer: bool
+        cls, selector: Selector, config: SocketServerConfig, processor_id: int, *, may_refer: bool, same_user: bool
     ) -> LocalConnections | None:
-        """Opens the local socket of a processor; None where that is impossible."""
+        """Opens the local socket of a processor; None where that is impossible.
+
+        ``same_user`` is for listeners with authentication: see `LocalListener.arrivals`.
+        """
         if not SUPPORTED:
             return None
         try:
-            listener = LocalListener(config.socket_listen_backlog_size, config.local_socket_send_buffer_bytes)
+            listener = LocalListener(
+                config.socket_listen_backlog_size, config.local_socket_send_buffer_bytes, same_user=same_user
+            )
         except OSError as error:  # a sandbox may forbid it
             log.info("Processor %d has no local socket: %s", processor_id, error)
             return None
