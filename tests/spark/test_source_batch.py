@@ -108,7 +108,7 @@ def test_tasks(topics: Topics, topic: str, read: Any) -> None:
     topics.send(topic, map(str, range(90)))
     topics.send(topic, map(str, range(10)), partition=1)
     split = read(minPartitions="4", maxRecordsPerPartition="50")
-    assert _tasks(split) == [22, 23, 22, 23, 10]  # in two for the maximum, and each in two again for the minimum
+    assert _tasks(split) == [25, 25, 25, 25]  # the last one has the rest of the first partition and the second
     assert split.select("partition", "offset").distinct().count() == 100
 
 

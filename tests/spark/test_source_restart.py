@@ -121,7 +121,7 @@ def test_new_partitions_are_repeated_from_where_they_began(stream: Stream, topic
     stream.before_write = _fail_once(1)
     with pytest.raises(StreamingQueryException, match="batch 1"):
         stream.run()
-    assert stream.noted_offsets(1) == {topic: {"0": 0, "1": 0, "2": 1}, "@from": {topic: {"2": 0}}}
+    assert stream.noted_offsets(1) == {topic: {"0": 0, "1": 0, "2": 1}, "@from": {topic: {"2": 0}}, "@tasks": 1}
     topics.send(topic, ["more"], partition=2)
     stream.run()
     assert stream.batches() == {0: [], 1: ["new"], 2: ["more"]}

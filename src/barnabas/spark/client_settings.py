@@ -39,7 +39,6 @@ _WITHOUT_EFFECT: Final = frozenset(
         "auto.include.jmx.reporter",
         "client.dns.lookup",
         "config.providers",
-        "connections.max.idle.ms",
         "enable.metrics.push",
         "exclude.internal.topics",
         "group.instance.id",
@@ -111,6 +110,8 @@ class ClientSettings:
     check_crcs: bool
     request_timeout_ms: int
     default_api_timeout_ms: int
+    max_idle_ms: int
+    """How long a client is kept that no task uses."""
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     reconnect_backoff_ms: int
@@ -155,6 +156,7 @@ class ClientSettings:
             check_crcs=values.get_bool("check.crcs"),
             request_timeout_ms=values.get_int("request.timeout.ms"),
             default_api_timeout_ms=values.get_int("default.api.timeout.ms"),
+            max_idle_ms=values.get_int("connections.max.idle.ms"),
             retry_backoff_ms=values.get_int("retry.backoff.ms"),
             retry_backoff_max_ms=values.get_int("retry.backoff.max.ms"),
             reconnect_backoff_ms=values.get_int("reconnect.backoff.ms"),

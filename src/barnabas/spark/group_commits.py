@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas.clients.common.blocking_client import ClientError, raise_for
+from barnabas.clients.common.topic_reader import Leader
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.topic_partition import TopicPartition
@@ -42,7 +43,10 @@ class GroupCommits:
         self._coordinator: Node | None = None
         self._committed: dict[TopicPartition, int] = {}
 
-    def commit(self, client: ClusterClient, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(
+        self, client: ClusterClient, offsets: Mapping[TopicPartition, int], leaders: Mapping[TopicPartition, Leader]
+    ) -> None:
+        """Commits the offsets that have changed. `leaders` have the topic ids, as far as they are known."""
         changed = {one: offset for one, offset in offsets.items() if self._committed.get(one) != offset}
         if not changed:
             return
@@ -50,7 +54,7 @@ class GroupCommits:
             for attempt in range(_ATTEMPTS):
                 if attempt:
                     self._clock.sleep(client.settings.retry_backoff_ms)
-                if self._try(client, changed):
+                if self._try(client, changed, leaders):
                     self._committed |= changed
                     return
             log.warning("Group %s has no coordinator at present: offsets are not shown there", self._group)
@@ -58,15 +62,16 @@ class GroupCommits:
             self._coordinator = None
             log.warning("Offsets cannot be shown in group %s: %s", self._group, error)
 
-    def _try(self, client: ClusterClient, offsets: Mapping[TopicPartition, int]) -> bool:
+    def _try(
+        self, client: ClusterClient, offsets: Mapping[TopicPartition, int], leaders: Mapping[TopicPartition, Leader]
+    ) -> bool:
         if self._coordinator is None:
             self._coordinator = self._find(client)
         if self._coordinator is None:
             return False
         # OffsetCommit has topic names up to version 9, and topic ids since.
-        topic_ids = {
-            one.topic: leader.topic_id for one, leader in client.reader.describe(_topics(offsets)).leaders.items()
-        }
+        known = leaders or client.reader.describe({one.topic for one in offsets}).leaders
+        topic_ids = {one.topic: known[one].topic_id for one in offsets if one in known}
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for (name, partition), offset in offsets.items():
             if name in topic_ids:
@@ -93,7 +98,3 @@ class GroupCommits:
             raise_for(found.error_code, "there is no coordinator")
             return Node(found.node_id, found.host, found.port)
         return None
-
-
-def _topics(offsets: Mapping[TopicPartition, int]) -> set[str]:
-    return {one.topic for one in offsets}

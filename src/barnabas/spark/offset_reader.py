@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nlargest
+from typing import Final, TypeVar
 
 from barnabas.clients.common.blocking_client import ClientError
 from barnabas.clients.common.fetch_session_handler import PartitionToFetch
-from barnabas.clients.common.topic_reader import ClusterState, UnknownPartitionsError
+from barnabas.clients.common.topic_reader import ClusterState, Leader, UnknownPartitionsError
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.config_def import ConfigError
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.network.client.node import Node
 from barnabas.records.batch import iter_batches
+from barnabas.spark.client_settings import ClientSettings
 from barnabas.spark.cluster_client import ClusterClient
+from barnabas.spark.offset_ranges import OffsetRange
 from barnabas.spark.offsets import EARLIEST, LATEST, Offsets, named
 from barnabas.spark.source_options import SourceOptions
 from barnabas.spark.starting_points import Point
@@ -22,24 +26,44 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_SAMPLED_PARTITIONS: Final = 64
+_SAMPLE_BYTES: Final = 64 * 1024
+"""How many partitions are read to estimate the size of records, and how much of each."""
+
 
 class OffsetReader:
     """Looks up offsets, with retries while brokers are unavailable.
 
-    Each request is retried ``fetchOffset.numRetries`` times, ``fetchOffset.retryIntervalMs`` apart.
+    Each lookup is retried ``fetchOffset.numRetries`` times, ``fetchOffset.retryIntervalMs`` apart. The lookups of a
+    batch take one metadata request and one round of ListOffsets requests, one to each leader, however many partitions
+    there are.
     """
 
-    def __init__(self, options: SourceOptions, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        new_client: Callable[[ClientSettings], ClusterClient] = ClusterClient,
+    ) -> None:
         self._options = options
         self._clock = clock
+        self._new_client = new_client
         self._client: ClusterClient | None = None
+        self._state: ClusterState | None = None
+        """The metadata of the last lookup."""
 
     @property
     def client(self) -> ClusterClient:
         """The client, made on first use, because the owner of this object is pickled before."""
         if self._client is None:
-            self._client = ClusterClient(self._options.client, clock=self._clock)
+            self._client = self._new_client(self._options.client)
         return self._client
+
+    @property
+    def leaders(self) -> Mapping[TopicPartition, Leader]:
+        """The leaders of partitions at the time of the last lookup; empty before the first one."""
+        return {} if self._state is None else self._state.leaders
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -48,41 +72,64 @@ class OffsetReader:
 
     # -- partitions
 
-    def assigned(self) -> frozenset[TopicPartition]:
-        """Returns the partitions that the query reads; all of them must exist."""
-
-        def ask() -> frozenset[TopicPartition]:
-            found = frozenset(self._subscribed(self._describe()))
-            if missing := self._missing(found):
-                raise UnknownPartitionsError(missing)
-            return found
-
-        return self._persistently(ask)
-
     def _describe(self) -> ClusterState:
-        return self.client.reader.describe(self._options.subscription.topic_names)
+        self._state = self.client.reader.describe(self._options.subscription.topic_names)
+        return self._state
 
     def _subscribed(self, state: ClusterState) -> Iterable[TopicPartition]:
         subscription = self._options.subscription
         if subscription.partitions is not None:
             return [one for one in subscription.partitions if one in state.leaders]
-        return [
-            one for one in state.leaders if subscription.matches(one.topic, is_internal=one.topic in state.internal)
-        ]
+        if subscription.pattern is None:
+            return state.leaders
+        topics = {one.topic for one in state.leaders}
+        matching = {one for one in topics if subscription.matches(one, is_internal=one in state.internal)}
+        return [one for one in state.leaders if one.topic in matching]
 
-    def _missing(self, found: frozenset[TopicPartition]) -> str | None:
+    def _assigned(self, state: ClusterState) -> frozenset[TopicPartition]:
+        """Returns the partitions that the query reads; raises `UnknownPartitionsError` unless all of them exist."""
+        found = frozenset(self._subscribed(state))
         subscription = self._options.subscription
         if subscription.partitions is not None:
             absent = [one for one in subscription.partitions if one not in found]
-            return f"assign names partitions that are not there: {named(absent)}" if absent else None
+            if absent:
+                raise UnknownPartitionsError(f"assign names partitions that are not there: {named(absent)}")
         topics = {one.topic for one in found}
         names = [name for name in subscription.topics or () if name not in topics]
-        return f"subscribe names topics that are not there: {', '.join(names)}" if names else None
+        if names:
+            raise UnknownPartitionsError(f"subscribe names topics that are not there: {', '.join(names)}")
+        return found
 
     # -- offsets
 
+    def resolve(self, *points: Point) -> list[Offsets]:
+        """Returns, for each point, the offset that it means in each partition of the query."""
+
+        def ask() -> tuple[ClusterState, list[dict[TopicPartition, int | None]]]:
+            state = self._describe()
+            assigned = self._assigned(state)
+            return state, self.client.reader.list_several([_lookup(one, assigned) for one in points], state)
+
+        state, found = self._persistently(ask)
+        return [self._resolved(point, offsets, state) for point, offsets in zip(points, found, strict=True)]
+
+    def _resolved(self, point: Point, found: Mapping[TopicPartition, int | None], state: ClusterState) -> Offsets:
+        if point.offsets is not None:
+            return point.offsets | _known(found)
+        if point.offset is not None:
+            return _known(found)
+        unmatched = [one for one, offset in found.items() if offset is None]
+        if unmatched and point.is_start and not self._options.unmatched_is_latest:
+            raise ConfigError(
+                f"{point.option}: there is no record as new as that in {named(unmatched)}. To start at the end there, "
+                "set startingOffsetsByTimestampStrategy to latest.",
+                name=point.option,
+            )
+        ends = _known(self._list(dict.fromkeys(unmatched, LATEST), state)) if unmatched else {}
+        return {one: ends[one] if offset is None else offset for one, offset in found.items()}
+
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        return self._known(self.list_offsets(dict.fromkeys(partitions, EARLIEST)))
+        return _known(self.list_offsets(dict.fromkeys(partitions, EARLIEST)))
 
     def latest(self, known: Mapping[TopicPartition, int]) -> Offsets:
         """Returns the end offsets of the subscribed partitions, without deleted ones.
@@ -103,77 +150,54 @@ class OffsetReader:
 
     def _latest_once(self) -> Offsets:
         state = self._describe()
-        return self._known(self.client.reader.list_offsets(dict.fromkeys(self._subscribed(state), LATEST), state))
-
-    @staticmethod
-    def _known(offsets: Mapping[TopicPartition, int | None]) -> Offsets:
-        return {one: offset or 0 for one, offset in offsets.items()}
+        return _known(self.client.reader.list_offsets(dict.fromkeys(self._subscribed(state), LATEST), state))
 
     def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Looks up offsets by timestamp in milliseconds, or -2 or -1. None where all records are older."""
-        if not wanted:
-            return {}
-        topics = {one.topic for one in wanted}
-        return self._persistently(lambda: self.client.reader.list_offsets(wanted, self.client.reader.describe(topics)))
+        return self._list(wanted, self._state) if wanted else {}
 
-    def resolve(self, point: Point, partitions: frozenset[TopicPartition], *, is_start: bool) -> Offsets:
-        """Returns the offsets that an option means in each of these partitions."""
-        chosen = point.offsets if point.offsets is not None else point.timestamps
-        if chosen is not None and chosen.keys() != partitions:
-            raise ConfigError(
-                f"If {point.option} is given for each partition, it must name all of them, and no others. "
-                f"Specified: {named(chosen)}. Assigned: {named(partitions)}.",
-                name=point.option,
-            )
-        if point.offset is not None:
-            return self._known(self.list_offsets(dict.fromkeys(partitions, point.offset)))
-        if point.offsets is not None:
-            words = {one: offset for one, offset in point.offsets.items() if offset < 0}
-            return point.offsets | self._known(self.list_offsets(words))
-        times = dict.fromkeys(partitions, point.timestamp) if point.timestamps is None else point.timestamps
-        return self._by_time(point, {one: time for one, time in times.items() if time is not None}, is_start=is_start)
-
-    def _by_time(self, point: Point, times: Mapping[TopicPartition, int], *, is_start: bool) -> Offsets:
-        found = self.list_offsets(times)
-        unmatched = [one for one, offset in found.items() if offset is None]
-        if unmatched and is_start and not self._options.unmatched_is_latest:
-            raise ConfigError(
-                f"{point.option}: there is no record as new as that in {named(unmatched)}. To start at the end there, "
-                "set startingOffsetsByTimestampStrategy to latest.",
-                name=point.option,
-            )
-        ends = self._known(self.list_offsets(dict.fromkeys(unmatched, LATEST)))
-        return {one: ends[one] if offset is None else offset for one, offset in found.items()}
+    def _list(
+        self, wanted: Mapping[TopicPartition, int], state: ClusterState | None
+    ) -> dict[TopicPartition, int | None]:
+        """Looks up offsets with metadata that is there already, and with new metadata if that fails."""
+        if state is not None:
+            try:
+                return self.client.reader.list_offsets(wanted, state)
+            except ClientError as error:
+                log.info("%s; looking up the leaders again", error)
+        return self._persistently(lambda: self.client.reader.list_offsets(wanted, self._describe()))
 
     # -- sizes
 
-    def bytes_per_offset(self, starts: Mapping[TopicPartition, int], sample_bytes: int) -> dict[TopicPartition, float]:
-        """Estimates the log bytes per offset from the first batches at each start.
+    def bytes_per_offset(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, float]:
+        """Estimates the log bytes per offset from the first batches of the largest of these ranges.
 
-        Partitions where nothing could be read are omitted.
+        It takes one request to each leader. Partitions where nothing could be read are omitted.
         """
-        return self._persistently(lambda: self._sample(starts, sample_bytes))
+        sampled = nlargest(_SAMPLED_PARTITIONS, ranges, key=lambda one: one.end - one.start)
+        return self._persistently(lambda: self._sample(sampled))
 
-    def _sample(self, starts: Mapping[TopicPartition, int], sample_bytes: int) -> dict[TopicPartition, float]:
+    def _sample(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, float]:
         reader = self.client.reader
-        leaders = reader.describe({one.topic for one in starts}).leaders
-        requests = []
-        for partition, offset in starts.items():
-            leader = leaders.get(partition)
+        leaders = (self._state or self._describe()).leaders
+        by_node: dict[Node, dict[TopicPartition, PartitionToFetch]] = {}
+        for one in ranges:
+            leader = leaders.get(one.topic_partition)
             if leader is not None and leader.node is not None:
-                wanted = {partition: PartitionToFetch(leader.topic_id, offset, sample_bytes, leader.epoch)}
-                requests.append((leader.node, wanted))
+                row = PartitionToFetch(leader.topic_id, one.start, _SAMPLE_BYTES, leader.epoch)
+                by_node.setdefault(leader.node, {})[one.topic_partition] = row
+        posted = [
+            reader.post_fetch(node, wanted, max_wait_ms=0, max_bytes=_SAMPLE_BYTES * len(wanted))
+            for node, wanted in by_node.items()
+        ]
         sizes: dict[TopicPartition, float] = {}
-        # In small groups, as a connection has a limited number of requests in flight.
-        for first in range(0, len(requests), 4):
-            posted = [reader.post_fetch(node, wanted, max_wait_ms=0) for node, wanted in requests[first : first + 4]]
-            for partition, data in (row for one in posted for row in reader.wait(one).items()):
-                size = span = 0
-                for batch in iter_batches(data.records or b"", allow_partial=True):  # type: ignore[arg-type]
-                    size += batch.size_in_bytes
-                    span += batch.next_offset - batch.base_offset
-                if span:
-                    sizes[partition] = size / span
+        for partition, data in (row for one in posted for row in reader.wait(one).items()):
+            size = span = 0
+            for batch in iter_batches(data.records or b"", allow_partial=True):  # type: ignore[arg-type]
+                size += batch.size_in_bytes
+                span += batch.next_offset - batch.base_offset
+            if span:
+                sizes[partition] = size / span
         return sizes
 
     def _persistently(self, ask: Callable[[], T]) -> T:
@@ -188,3 +212,25 @@ class OffsetReader:
                     raise
                 log.warning("%s; asking again", error)
                 self._clock.sleep(self._options.fetch_offset_retry_interval_ms)
+
+
+def _lookup(point: Point, partitions: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
+    """Returns what to look up for a point: a timestamp for each partition, or -2 or -1."""
+    chosen = point.offsets if point.offsets is not None else point.timestamps
+    if chosen is not None and chosen.keys() != partitions:
+        raise ConfigError(
+            f"If {point.option} is given for each partition, it must name all of them, and no others. "
+            f"Specified: {named(chosen)}. Assigned: {named(partitions)}.",
+            name=point.option,
+        )
+    if point.offsets is not None:
+        return {one: offset for one, offset in point.offsets.items() if offset < 0}
+    if point.timestamps is not None:
+        return point.timestamps
+    for_all = point.timestamp if point.offset is None else point.offset
+    assert for_all is not None
+    return dict.fromkeys(partitions, for_all)
+
+
+def _known(offsets: Mapping[TopicPartition, int | None]) -> Offsets:
+    return {one: offset or 0 for one, offset in offsets.items()}

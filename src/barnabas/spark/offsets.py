@@ -5,13 +5,16 @@ partition::
 
     {"orders": {"0": 23, "1": 345}}
 
-with one addition, under a key that no topic can have::
+with two additions, under keys that no topic can have::
 
-    {"orders": {"0": 23, "1": 345, "2": 9}, "@from": {"orders": {"2": 0}}}
+    {"orders": {"0": 23, "1": 345, "2": 9}, "@from": {"orders": {"2": 0}}, "@tasks": 6}
 
 ``@from`` has the start offsets of partitions that the previous batch did not contain: all partitions in the first
 batch, new ones later. Spark does not store where the first batch *begins*. It asks again after a failure, when "latest"
 is another offset, and the records in between would be in no batch. So the start is stored with the end.
+
+``@tasks`` is the number of tasks of the batch, so that it has the same tasks if it is repeated: see
+`barnabas.spark.task_planner`.
 """
 
 from __future__ import annotations
@@ -27,33 +30,44 @@ Offsets = dict[TopicPartition, int]
 """One offset per partition."""
 
 FROM: Final = "@from"
+TASKS: Final = "@tasks"
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 
 
-def to_json(offsets: Mapping[TopicPartition, int], beginnings: Mapping[TopicPartition, int] | None = None) -> Any:
+def to_json(
+    offsets: Mapping[TopicPartition, int], beginnings: Mapping[TopicPartition, int] | None = None, tasks: int = 0
+) -> Any:
     """Converts offsets to a dictionary for JSON, always in the same order: Spark compares offsets as text."""
     by_topic: dict[str, Any] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         by_topic.setdefault(topic, {})[str(partition)] = offset
     if beginnings:
         by_topic[FROM] = to_json(beginnings)
+    if tasks:
+        by_topic[TASKS] = tasks
     return by_topic
 
 
 def from_json(checkpoint: Mapping[str, Any]) -> Offsets:
-    """Returns the offsets of a dictionary, without those under ``@from``."""
+    """Returns the offsets of a dictionary, without what it has under other keys."""
     return {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, partitions in checkpoint.items()
-        if topic != FROM
+        if not topic.startswith("@")
         for partition, offset in partitions.items()
     }
 
 
 def beginnings_of(checkpoint: Mapping[str, Any]) -> Offsets:
     return from_json(checkpoint.get(FROM, {}))
+
+
+def tasks_of(checkpoint: Mapping[str, Any]) -> int | None:
+    """Returns the number of tasks of the batch that ends here; None for an empty batch, and for one of release 0.1."""
+    tasks = checkpoint.get(TASKS)
+    return None if tasks is None else int(tasks)
 
 
 def parse_offsets(option: str, text: str, *, least: int = EARLIEST) -> Offsets:

@@ -42,8 +42,10 @@ class FilteringBatchReader(BatchReader):
     allows it with ``spark.sql.python.filterPushdown.enabled``.
     """
 
-    def __init__(self, options: SourceOptions, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(options, clock=clock)
+    def __init__(
+        self, options: SourceOptions, *, clock: Clock = SYSTEM_CLOCK, offsets: OffsetReader | None = None
+    ) -> None:
+        super().__init__(options, clock=clock, offsets=offsets)
         self._topics: list[Test] = []
         self._partitions: list[Test] = []
         self._first_offset = 0

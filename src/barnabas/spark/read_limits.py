@@ -12,9 +12,6 @@ from collections.abc import Mapping
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.spark.offsets import Offsets
 
-SAMPLE_BYTES = 64 * 1024
-"""How much of a partition is read to estimate the size of its records."""
-
 
 def limit_records(starts: Mapping[TopicPartition, int], ends: Offsets, max_records: int) -> Offsets:
     """Returns the end offsets of a micro-batch with `max_records`, divided in proportion to each partition's backlog.
@@ -45,13 +42,18 @@ def limit_bytes(
     """
     if not bytes_per_offset:
         return ends
-    usual = sum(bytes_per_offset.values()) / len(bytes_per_offset)
+    usual = mean_size(bytes_per_offset)
     total = sum(max(0, end - starts.get(one, end)) * bytes_per_offset.get(one, usual) for one, end in ends.items())
     return ends if total <= max_bytes else _scaled(starts, ends, max_bytes / total)
 
 
 def available(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> int:
     return sum(max(0, end - starts.get(one, end)) for one, end in ends.items())
+
+
+def mean_size(bytes_per_offset: Mapping[TopicPartition, float]) -> float:
+    """Returns the mean bytes per offset; 0 if nothing is known."""
+    return sum(bytes_per_offset.values()) / len(bytes_per_offset) if bytes_per_offset else 0.0
 
 
 def _scaled(starts: Mapping[TopicPartition, int], ends: Offsets, factor: float) -> Offsets:

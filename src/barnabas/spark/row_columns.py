@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,20 +22,23 @@ _DECODED: Final = {
 """The column names in `barnabas.records.columns.arrow`; records contain no topic and partition."""
 
 
+class Places(NamedTuple):
+    """The topics and partitions of rows, as columns; None for one that is not selected."""
+
+    topics: pa.Array | None
+    partitions: pa.Array | None
+
+
 class RowColumns:
-    """The columns of one partition's rows.
+    """The selected columns of a query's rows."""
 
-    Topic and partition are the same in all rows. Their columns are made once, as long as the longest batch, and each
-    batch gets a slice without a copy.
-    """
-
-    def __init__(self, partition: TopicPartition, names: tuple[str, ...]) -> None:
-        self._partition = partition
+    def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
         self._schema = arrow_schema(names)
         self._decoded = [_DECODED[name] for name in names if name in _DECODED]
+        self._topic = ""
         self._topics = pa.array([], pa.string())
-        self._partitions = pa.array([], pa.int32())
+        """A column of one topic, as long as the longest so far. Others are slices of it, without a copy."""
 
     def decoded(self, *, with_offset: bool) -> list[str]:
         """Returns the columns to decode; at least one, because it gives the number of rows."""
@@ -42,29 +46,49 @@ class RowColumns:
             return [*self._decoded, "offset"]
         return self._decoded
 
-    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Adds the topic and partition columns to decoded columns, with the names and types that Spark expects."""
+    def places(self, partitions: Sequence[TopicPartition], counts: Sequence[int]) -> Places:
+        """Returns the topic and partition columns of rows: `counts` of each partition, one after the other."""
+        topics = numbers = None
+        if "topic" in self._names:
+            topics = self._topic_column([one.topic for one in partitions], counts)
+        if "partition" in self._names:
+            numbers = pa.array(np.repeat(np.array([one.partition for one in partitions], dtype=np.int32), counts))
+        return Places(topics, numbers)
+
+    def rows(self, batch: pa.RecordBatch, places: Places, first: int) -> pa.RecordBatch:
+        """Returns decoded columns with the names and types that Spark expects.
+
+        `first` is the index of the batch's first row in `places`.
+        """
         count = batch.num_rows
-        if count > len(self._topics):
-            self._grow(count)
         arrays = []
         for name in self._names:
             if name == "topic":
-                arrays.append(self._topics.slice(0, count))
+                assert places.topics is not None
+                arrays.append(places.topics.slice(first, count))
             elif name == "partition":
-                arrays.append(self._partitions.slice(0, count))
+                assert places.partitions is not None
+                arrays.append(places.partitions.slice(first, count))
             elif name == HEADERS:
                 arrays.append(_headers(batch.column("headers")))
             else:
                 arrays.append(batch.column(_DECODED[name]))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _grow(self, count: int) -> None:
-        topic = self._partition.topic.encode()
-        offsets = np.arange(count + 1, dtype=np.int32) * len(topic)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(topic * count)]
-        self._topics = pa.Array.from_buffers(pa.string(), count, buffers, 0)
-        self._partitions = pa.array(np.full(count, self._partition.partition, dtype=np.int32))
+    def _topic_column(self, topics: list[str], counts: Sequence[int]) -> pa.Array:
+        total = sum(counts)
+        names = dict.fromkeys(topics)
+        if len(names) > 1:
+            index = {name: number for number, name in enumerate(names)}
+            numbers = np.repeat(np.array([index[name] for name in topics], dtype=np.int32), counts)
+            return pa.array(list(names), pa.string()).take(pa.array(numbers))
+        if topics[0] != self._topic or total > len(self._topics):
+            self._topic = topics[0]
+            name = self._topic.encode()
+            offsets = np.arange(total + 1, dtype=np.int32) * len(name)
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(name * total)]
+            self._topics = pa.Array.from_buffers(pa.string(), total, buffers, 0)
+        return self._topics.slice(0, total)
 
 
 def _headers(column: pa.Array) -> pa.Array:

@@ -57,6 +57,7 @@ from barnabas.spark.starting_points import (
     unmatched_is_latest,
 )
 from barnabas.spark.subscription import Subscription
+from barnabas.spark.task_planner import TaskLimits
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,9 @@ _NAMES: Final = (
     "maxBytesPerTrigger",
     "minPartitions",
     "maxRecordsPerPartition",
+    "targetPartitions",
+    "mergePartitions",
+    "splitPartitions",
     "includeHeaders",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -111,8 +115,7 @@ class SourceOptions:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     max_bytes_per_trigger: int | None
-    min_partitions: int | None
-    max_records_per_partition: int | None
+    task_limits: TaskLimits
     fetch_offset_attempts: int
     fetch_offset_retry_interval_ms: int
     poll_timeout_ms: int
@@ -151,8 +154,13 @@ class SourceOptions:
             min_offsets_per_trigger=minimum,
             max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", 15 * 60_000),
             max_bytes_per_trigger=_positive(options, "maxBytesPerTrigger"),
-            min_partitions=_positive(options, "minPartitions"),
-            max_records_per_partition=_positive(options, "maxRecordsPerPartition"),
+            task_limits=TaskLimits(
+                target=_positive(options, "targetPartitions"),
+                minimum=_positive(options, "minPartitions"),
+                max_records=_positive(options, "maxRecordsPerPartition"),
+                merge=_boolean(options, "mergePartitions", default=True),
+                split=_boolean(options, "splitPartitions", default=True),
+            ),
             fetch_offset_attempts=1 + (3 if attempts is None else attempts),
             fetch_offset_retry_interval_ms=1000 if interval is None else interval,
             poll_timeout_ms=120_000 if poll_timeout is None else poll_timeout,

@@ -14,8 +14,9 @@ offsets alone, not from new lookups: see `barnabas.spark.offsets` for the start 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -29,14 +30,18 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.common.topic_partition import TopicPartition
 from barnabas.spark.data_loss import DataLoss
 from barnabas.spark.group_commits import GroupCommits
-from barnabas.spark.offset_ranges import OffsetRange, split_ranges
+from barnabas.spark.offset_ranges import OffsetRange, ReadTask, read_tasks
 from barnabas.spark.offset_reader import OffsetReader
-from barnabas.spark.offsets import Offsets, beginnings_of, from_json, named, to_json
-from barnabas.spark.read_limits import SAMPLE_BYTES, available, limit_bytes, limit_records
+from barnabas.spark.offsets import Offsets, beginnings_of, from_json, named, tasks_of, to_json
+from barnabas.spark.read_limits import available, limit_bytes, limit_records, mean_size
 from barnabas.spark.source_options import SourceOptions
 from barnabas.spark.starting_points import LATEST_POINT
+from barnabas.spark.task_planner import plan_tasks, task_slots
+
+_SAMPLE_INTERVAL_MS: Final = 60_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -55,6 +60,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """With Trigger.AvailableNow: the end offsets when the query started."""
         self._latest: Offsets = {}
         self._last_batch_ms: int | None = None
+        self._sampled: Mapping[TopicPartition, float] = {}
+        """Estimated bytes per offset of some partitions, and when they were read."""
+        self._sampled_ms = 0.0
 
     # -- planning, in a process beside the driver
 
@@ -65,8 +73,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Otherwise, a query that starts at the latest offset, reads nothing, and is stopped, would start at a later
         offset next time.
         """
-        assigned = self._offsets.assigned()
-        return to_json({}, self._offsets.resolve(self._options.start or LATEST_POINT, assigned, is_start=True))
+        (starts,) = self._offsets.resolve(self._options.start or LATEST_POINT)
+        return to_json({}, starts)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._offsets.latest({})
@@ -95,7 +103,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ends == known:
             return start  # unchanged: Spark compares offsets as text
         unknown = {one: offset for one, offset in beginnings.items() if one in ends and one not in known}
-        return to_json(ends, unknown)
+        return to_json(ends, unknown, self._task_count(_ranges(beginnings, ends)))
+
+    def _task_count(self, ranges: Sequence[OffsetRange]) -> int:
+        """Returns the number of tasks of a batch. It becomes part of the batch's end, which Spark stores."""
+        limits = self._options.task_limits
+        if not ranges:
+            return 0
+        return limits.task_count(ranges, mean_size(self._sizes(ranges)) if limits.needs_sizes else 0.0, task_slots())
+
+    def _sizes(self, ranges: Sequence[OffsetRange]) -> Mapping[TopicPartition, float]:
+        """Returns estimated bytes per offset, at most a minute old."""
+        now = self._clock.hi_res_milliseconds()
+        if not self._sampled or now - self._sampled_ms >= _SAMPLE_INTERVAL_MS:
+            self._sampled, self._sampled_ms = self._offsets.bytes_per_offset(ranges), now
+        return self._sampled
 
     def _ends(self, positions: Offsets) -> Offsets:
         """Returns the end offsets; reports partitions that are missing or whose end has moved back."""
@@ -137,8 +159,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ends
         self._last_batch_ms = self._clock.hi_res_milliseconds()
         if options.max_bytes_per_trigger is not None:
-            pending = {one: starts[one] for one, end in ends.items() if end > starts[one]}
-            sizes = self._offsets.bytes_per_offset(pending, SAMPLE_BYTES)
+            sizes = self._offsets.bytes_per_offset(_ranges(starts, ends))
+            self._sampled, self._sampled_ms = sizes, self._clock.hi_res_milliseconds()
             ends = limit_bytes(starts, ends, options.max_bytes_per_trigger, sizes)
         if options.max_offsets_per_trigger is not None:
             ends = limit_records(starts, ends, options.max_offsets_per_trigger)
@@ -160,18 +182,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start == end:
             return []
         known, beginnings = from_json(start), beginnings_of(end)
-        ranges = [
-            OffsetRange(*one, known[one] if one in known else beginnings.get(one, offset), offset)
-            for one, offset in sorted(from_json(end).items())
-        ]
-        return split_ranges(ranges, self._options.min_partitions, self._options.max_records_per_partition)
+        ends = from_json(end)
+        ranges = _ranges({one: known.get(one, beginnings.get(one, offset)) for one, offset in ends.items()}, ends)
+        count, limits = tasks_of(end), self._options.task_limits
+        if count is None:
+            # Release 0.1 had a task for each partition. A batch that it has begun is repeated with the same tasks.
+            count, limits = limits.minimum or 1, replace(limits, merge=False, split=limits.minimum is not None)
+        return list(read_tasks(plan_tasks(ranges, count, limits), self._offsets.leaders))
 
     def commit(self, end: dict[str, Any]) -> None:
         self._show(from_json(end))
 
     def _show(self, processed: Offsets) -> None:
         if self._commits is not None and processed:
-            self._commits.commit(self._offsets.client, processed)
+            self._commits.commit(self._offsets.client, processed, self._offsets.leaders)
 
     def stop(self) -> None:
         self._offsets.close()
@@ -179,7 +203,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- reading, on executors
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, OffsetRange)
-        from barnabas.spark.partition_reader import read_range
+        assert isinstance(partition, ReadTask)
+        from barnabas.spark.task_reader import read_task
 
-        yield from read_range(partition, self._options)
+        yield from read_task(partition, self._options)
+
+
+def _ranges(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+    """Returns the ranges that are not empty, ordered by topic and partition."""
+    return [OffsetRange(*one, starts[one], end) for one, end in sorted(ends.items()) if end > starts[one]]

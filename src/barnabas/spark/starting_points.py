@@ -31,6 +31,10 @@ class Point:
     offsets: Offsets | None = None
     timestamps: Offsets | None = None
 
+    @property
+    def is_start(self) -> bool:
+        return self.option in STARTING
+
     def refuse_latest(self) -> None:
         """Refuses `LATEST` as the start: the batch would always be empty."""
         if self.offset == LATEST:

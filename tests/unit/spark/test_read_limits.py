@@ -1,4 +1,4 @@
-"""How much of what is there goes into a micro-batch, and into how many tasks."""
+"""How much of what is there goes into a micro-batch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.spark.offset_ranges import OffsetRange, split_ranges
-from barnabas.spark.offsets import beginnings_of, from_json, to_json
+from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.offsets import beginnings_of, from_json, tasks_of, to_json
 from barnabas.spark.read_limits import available, limit_bytes, limit_records
 
 
@@ -58,43 +58,15 @@ def test_a_limit_always_gets_on(parts: list[tuple[int, int]], limit: int) -> Non
     assert available(starts, limited) <= limit + len(parts)
 
 
-def test_ranges_are_cut_for_enough_tasks() -> None:
-    ranges = [OffsetRange("t", 0, 0, 90), OffsetRange("t", 1, 5, 15), OffsetRange("t", 2, 7, 7)]
-    assert [one.size for one in split_ranges(ranges, None, None)] == [90, 10]
-    assert [one.size for one in split_ranges(ranges, 4, None)] == [30, 30, 30, 10]
-    assert [one.size for one in split_ranges(ranges, None, 40)] == [30, 30, 30, 10]
-    assert split_ranges([OffsetRange("t", 0, 5, 7)], 10, None) == [OffsetRange("t", 0, 5, 6), OffsetRange("t", 0, 6, 7)]
-    assert split_ranges([], 10, 1) == []
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 5000)), max_size=5),
-    st.none() | st.integers(1, 50),
-    st.none() | st.integers(50, 10_000),
-)
-def test_cutting_loses_nothing(parts: list[tuple[int, int]], least: int | None, most: int | None) -> None:
-    ranges = [OffsetRange("t", index, start, start + size) for index, (start, size) in enumerate(parts)]
-    tasks = split_ranges(ranges, least, most)
-    for whole in ranges:
-        mine = [one for one in tasks if one.partition == whole.partition]
-        assert sum(one.size for one in mine) == whole.size
-        position = whole.start
-        for one in mine:
-            assert one.start == position
-            assert one.size > 0
-            position = one.end
-    if most is not None:
-        assert all(one.size <= most for one in tasks)
-
-
 def test_offsets_in_checkpoints() -> None:
     offsets = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("@from".strip("@"), 0): 3}
-    text = to_json(offsets, {TopicPartition("b", 10): 0})
-    assert list(text) == ["b", "from", "@from"]
+    text = to_json(offsets, {TopicPartition("b", 10): 0}, tasks=3)
+    assert list(text) == ["b", "from", "@from", "@tasks"]
     assert list(text["b"]) == ["9", "10"]
     assert from_json(text) == offsets
     assert beginnings_of(text) == {TopicPartition("b", 10): 0}
     assert beginnings_of({"b": {"0": 1}}) == {}
+    assert (tasks_of(text), tasks_of({"b": {"0": 1}})) == (3, None)
 
 
 @pytest.mark.parametrize("range_", [OffsetRange("t", 0, 5, 9)])

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
+from barnabas.clients.common.topic_reader import Leader
 from barnabas.common.clock import MockClock
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.spark.data_loss import DataLossError
-from barnabas.spark.offset_ranges import OffsetRange
+from barnabas.spark.offset_ranges import OffsetRange, ReadTask
 from barnabas.spark.offset_reader import OffsetReader
 from barnabas.spark.source_options import SourceOptions
 from barnabas.spark.source_stream import StreamReader
 from barnabas.spark.starting_points import Point
+from barnabas.spark.task_planner import PARALLELISM_VARIABLE
 
 pytestmark = pytest.mark.mechanism("S03")
 
@@ -27,16 +31,17 @@ class _Topic:
     def __init__(self, *ends: int) -> None:
         self.begins = [0] * len(ends)
         self.ends = list(ends)
+        self.bytes_per_record = 100.0
+        self.samples = 0
 
     @staticmethod
     def _offsets(numbers: list[int]) -> dict[TopicPartition, int]:
         return {TopicPartition("t", index): number for index, number in enumerate(numbers)}
 
-    def assigned(self) -> frozenset[TopicPartition]:
-        return frozenset(self._offsets(self.ends))
+    leaders: Mapping[TopicPartition, Leader] = {}
 
-    def resolve(self, point: Point, partitions: Any, *, is_start: bool) -> dict[TopicPartition, int]:
-        return self._offsets(self.ends if point.offset == -1 else self.begins)
+    def resolve(self, *points: Point) -> list[dict[TopicPartition, int]]:
+        return [self._offsets(self.ends if point.offset == -1 else self.begins) for point in points]
 
     def latest(self, known: Any) -> dict[TopicPartition, int]:
         return self._offsets(self.ends)
@@ -44,8 +49,18 @@ class _Topic:
     def earliest(self, partitions: Any) -> dict[TopicPartition, int]:
         return {one: self.begins[one.partition] for one in partitions}
 
-    def bytes_per_offset(self, starts: Any, sample_bytes: int) -> dict[TopicPartition, float]:
-        return dict.fromkeys(starts, 100.0)
+    def bytes_per_offset(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, float]:
+        self.samples += 1
+        return {one.topic_partition: self.bytes_per_record for one in ranges}
+
+
+def task(*ranges: OffsetRange) -> ReadTask:
+    return ReadTask(ranges)
+
+
+@pytest.fixture(autouse=True)
+def _slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PARALLELISM_VARIABLE, "2")
 
 
 def stream(topic: _Topic, clock: MockClock | None = None, **options: Any) -> StreamReader:
@@ -64,16 +79,18 @@ def test_the_start_of_the_first_batch_is_in_its_end() -> None:
     start = reader.initialOffset()
     topic.ends = [8, 7]  # comes in between the two questions
     end = plan(reader, start)
-    assert end == {"t": {"0": 8, "1": 7}, "@from": {"t": {"0": 5, "1": 7}}}
-    expected = [OffsetRange("t", 0, 5, 8)]
+    assert end == {"t": {"0": 8, "1": 7}, "@from": {"t": {"0": 5, "1": 7}}, "@tasks": 1}
+    expected = [task(OffsetRange("t", 0, 5, 8))]
     assert reader.partitions(start, end) == expected
     # The batch fails, and is repeated by another reader, for which "latest" is somewhere else.
     topic.ends = [20, 30]
     again = stream(topic)
     assert again.partitions(again.initialOffset(), end) == expected
     following = plan(again, end)
-    assert following == {"t": {"0": 20, "1": 30}}
-    assert again.partitions(end, following) == [OffsetRange("t", 0, 8, 20), OffsetRange("t", 1, 7, 30)]
+    assert following == {"t": {"0": 20, "1": 30}, "@tasks": 2}
+    first, second = again.partitions(end, following)
+    assert first == task(OffsetRange("t", 0, 8, 20), OffsetRange("t", 1, 7, 12))
+    assert second == task(OffsetRange("t", 1, 12, 30))
 
 
 def test_the_first_batch_comes_though_it_is_empty_and_no_other_does() -> None:
@@ -93,9 +110,9 @@ def test_new_partitions_begin_at_their_beginning() -> None:
     end = plan(reader, reader.initialOffset())
     topic.ends, topic.begins = [5, 3], [0, 0]
     following = plan(reader, end)
-    assert following == {"t": {"0": 5, "1": 3}, "@from": {"t": {"1": 0}}}
+    assert following == {"t": {"0": 5, "1": 3}, "@from": {"t": {"1": 0}}, "@tasks": 1}
     topic.begins = [0, 2]  # what is gone when the batch is repeated does not change what it is
-    assert stream(topic).partitions(end, following) == [OffsetRange("t", 1, 0, 3)]
+    assert stream(topic).partitions(end, following) == [task(OffsetRange("t", 1, 0, 3))]
     with pytest.raises(DataLossError, match="the new partition t-1 begins at offset 2, not at 0"):
         plan(reader, end)
 
@@ -183,3 +200,70 @@ def test_progress_shows_where_the_topics_end() -> None:
 def test_a_reader_travels_to_executors() -> None:
     options = SourceOptions.of({"kafka.bootstrap.servers": "one:1", "subscribe": "t", "groupId": "g"})
     pickle.loads(pickle.dumps(StreamReader(options)))
+
+
+@pytest.mark.mechanism("S13")
+def test_a_repeated_batch_has_the_same_tasks_on_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = _Topic(*[100_000] * 10)
+    reader = stream(topic, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = plan(reader, start)
+    assert end["@tasks"] == 6  # three for each slot
+    tasks = reader.partitions(start, end)
+    assert [sum(one.size for one in found.ranges) for found in cast("list[ReadTask]", tasks)] == [
+        166_666,
+        166_667,
+        166_667,
+        166_666,
+        166_667,
+        166_667,
+    ]
+    monkeypatch.setenv(PARALLELISM_VARIABLE, "50")
+    assert stream(topic).partitions({}, end) == tasks
+    assert plan(stream(topic, startingOffsets="earliest"), start)["@tasks"] == 12
+
+
+@pytest.mark.mechanism("S13")
+def test_a_batch_of_release_0_1_keeps_a_task_for_each_partition() -> None:
+    end = {"t": {"0": 5, "1": 7}, "@from": {"t": {"0": 0, "1": 0}}}
+    whole = [task(OffsetRange("t", 0, 0, 5)), task(OffsetRange("t", 1, 0, 7))]
+    assert stream(_Topic(9, 9)).partitions({}, end) == whole
+    assert len(stream(_Topic(9, 9), minPartitions="4").partitions({}, end)) == 4
+
+
+@pytest.mark.mechanism("S13")
+def test_few_but_large_records_are_worth_several_tasks() -> None:
+    clock, topic = MockClock(), _Topic(100)
+    topic.bytes_per_record = 1_000_000.0
+    reader = stream(topic, clock, startingOffsets="earliest")
+    first = plan(reader, reader.initialOffset())
+    assert first["@tasks"] == 6
+    topic.ends = [110]
+    assert plan(reader, first)["@tasks"] == 2
+    assert topic.samples == 1  # not for each batch
+    clock.advance(60_000)
+    plan(reader, first)
+    assert topic.samples == 2
+    assert plan(stream(topic, targetPartitions="3", startingOffsets="earliest"), reader.initialOffset())["@tasks"] == 3
+    assert topic.samples == 2
+
+
+@pytest.mark.mechanism("S13")
+def test_ten_thousand_partitions_take_no_quadratic_step() -> None:
+    """Ten times the partitions must not take a hundred times as long; a factor of 40 leaves room for a busy machine."""
+
+    def seconds(partitions: int) -> float:
+        topic = _Topic(*[10] * partitions)
+        reader = stream(topic, startingOffsets="earliest")
+        best = float("inf")
+        for _ in range(3):
+            started = time.process_time()
+            start = reader.initialOffset()
+            end = plan(reader, start)
+            assert (
+                sum(len(found.ranges) for found in cast("list[ReadTask]", reader.partitions(start, end))) >= partitions
+            )
+            best = min(best, time.process_time() - started)
+        return best
+
+    assert seconds(10_000) < 40 * seconds(1_000)

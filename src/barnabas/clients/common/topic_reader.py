@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.clients.common.blocking_client import BlockingClient, ClientError, PostedRequest, raise_for
@@ -15,10 +15,11 @@ from barnabas.common.identifiers import Uuid
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.client.node import Node
 from barnabas.protocol.messages.fetch import FetchResponse, PartitionData
-from barnabas.protocol.messages.list_offsets import ListOffsetsResponse
+from barnabas.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 _TIMEOUT_MS = 30_000
+_MAX_NAMES = 20
 
 
 class UnknownPartitionsError(ClientError):
@@ -89,24 +90,25 @@ class TopicReader:
 
         None where all records are older. Raises `UnknownPartitionsError` if leaders have moved since ``state``.
         """
-        leaderless = frozenset(one for one in wanted if one not in state.leaders or state.leaders[one].node is None)
-        if leaderless:
-            raise UnknownPartitionsError(
-                f"{', '.join(map(str, sorted(leaderless)))}: there is no such partition, or it has no leader",
-                leaderless,
-            )
-        by_node: dict[Node, list[OffsetToList]] = {}
-        for partition, timestamp in wanted.items():
-            node, _, epoch = state.leaders[partition]
-            assert node is not None
-            by_node.setdefault(node, []).append(OffsetToList(partition, timestamp, epoch))
-        found: dict[TopicPartition, int | None] = {}
+        return self.list_several([wanted], state)[0]
+
+    def list_several(
+        self, lookups: Sequence[Mapping[TopicPartition, int]], state: ClusterState
+    ) -> list[dict[TopicPartition, int | None]]:
+        """Does several lookups of `list_offsets` in one round: sends all requests before it waits for a response.
+
+        A request must not name a partition twice, so each lookup has requests of its own.
+        """
+        requests: list[tuple[int, Node, ListOffsetsRequest]] = []
+        level, timeout_ms = self._settings.isolation_level, self._request_timeout_ms
+        for number, wanted in enumerate(lookups):
+            for node, rows in _by_leader(wanted, state).items():
+                requests.append((number, node, list_offsets_request(rows, level, timeout_ms)))
+        responses = self._client.send_all((node, request) for _, node, request in requests)
+        found: list[dict[TopicPartition, int | None]] = [{} for _ in lookups]
         moved: dict[TopicPartition, Errors] = {}
         response: ListOffsetsResponse
-        level, timeout_ms = self._settings.isolation_level, self._request_timeout_ms
-        for response in self._client.send_all(
-            (node, list_offsets_request(rows, level, timeout_ms)) for node, rows in by_node.items()
-        ):
+        for (number, _, _), response in zip(requests, responses, strict=True):
             for topic in response.topics:
                 for row in topic.partitions:
                     partition = TopicPartition(topic.name, row.partition_index)
@@ -114,18 +116,26 @@ class TopicReader:
                         moved[partition] = Errors.for_code(row.error_code)
                     else:
                         raise_for(row.error_code, f"the offsets of {partition} are not known")
-                        found[partition] = row.offset if row.offset >= 0 else None
+                        found[number][partition] = row.offset if row.offset >= 0 else None
         if moved:
-            reasons = ", ".join(f"{partition}: {error.name}" for partition, error in moved.items())
+            reasons = _named([f"{partition}: {error.name}" for partition, error in sorted(moved.items())])
             raise UnknownPartitionsError(f"the offsets of some partitions are not known: {reasons}", frozenset(moved))
         return found
 
     def post_fetch(
-        self, node: Node, wanted: Mapping[TopicPartition, PartitionToFetch], max_wait_ms: int | None = None
+        self,
+        node: Node,
+        wanted: Mapping[TopicPartition, PartitionToFetch],
+        max_wait_ms: int | None = None,
+        max_bytes: int | None = None,
     ) -> PostedFetch:
-        """Sends a fetch request without waiting for the response."""
-        # A larger partition limit is intended: a batch that does not fit is requested again.
-        max_bytes = max([self._settings.max_bytes, *(row.max_bytes for row in wanted.values())])
+        """Sends a fetch request without waiting for the response.
+
+        `max_bytes` limits the response, by default to the settings' limit.
+        """
+        if max_bytes is None:
+            # A larger partition limit is intended: a batch that does not fit is requested again.
+            max_bytes = max([self._settings.max_bytes, *(row.max_bytes for row in wanted.values())])
         fetch = self._fetches.fetch(node.id, wanted, max_wait_ms=max_wait_ms, max_bytes=max_bytes)
         return PostedFetch(fetch, self._client.post(fetch.body, node, fetch.versions))
 
@@ -144,3 +154,23 @@ class TopicReader:
         self, node: Node, wanted: Mapping[TopicPartition, PartitionToFetch], max_wait_ms: int | None = None
     ) -> dict[TopicPartition, PartitionData]:
         return self.wait(self.post_fetch(node, wanted, max_wait_ms))
+
+
+def _by_leader(wanted: Mapping[TopicPartition, int], state: ClusterState) -> dict[Node, list[OffsetToList]]:
+    leaderless = frozenset(one for one in wanted if one not in state.leaders or state.leaders[one].node is None)
+    if leaderless:
+        raise UnknownPartitionsError(
+            f"{_named(list(map(str, sorted(leaderless))))}: there is no such partition, or it has no leader", leaderless
+        )
+    by_node: dict[Node, list[OffsetToList]] = {}
+    for partition, timestamp in wanted.items():
+        node, _, epoch = state.leaders[partition]
+        assert node is not None
+        by_node.setdefault(node, []).append(OffsetToList(partition, timestamp, epoch))
+    return by_node
+
+
+def _named(names: Sequence[str]) -> str:
+    """Joins names for a message; shortens long lists."""
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")

@@ -24,9 +24,8 @@ from barnabas.records.columns.arrow import HEADERS_TYPE, encode_batch
 from barnabas.spark.client_settings import ClientSettings
 from barnabas.spark.cluster_client import ClusterClient
 from barnabas.spark.data_loss import DataLoss, DataLossError
-from barnabas.spark.offset_ranges import OffsetRange
-from barnabas.spark.partition_fetcher import PartitionFetcher
-from barnabas.spark.row_columns import RowColumns
+from barnabas.spark.offset_ranges import OffsetRange, ReadTask
+from barnabas.spark.task_fetcher import TaskFetcher
 
 _PARTITION = TopicPartition("t", 0)
 _NODES = {1: Node(1, "one", 9092), 2: Node(2, "two", 9092)}
@@ -67,7 +66,7 @@ class ScriptedClient:
     def reader(self) -> ScriptedClient:
         return self
 
-    def post_fetch(self, node: Node, wanted: dict[TopicPartition, PartitionToFetch]) -> object:
+    def post_fetch(self, node: Node, wanted: dict[TopicPartition, PartitionToFetch], max_bytes: int) -> object:
         offset = wanted[_PARTITION].fetch_offset
         self.asked.append((node.id, offset))
         self.events.append(f"ask {offset}")
@@ -105,10 +104,10 @@ def run() -> Run:
     ) -> tuple[list[tuple[Any, ...]], ScriptedClient]:
         settings = ClientSettings.of({"kafka.bootstrap.servers": "one:1"} | (options or {}))
         client = ScriptedClient(settings, deque(script), **client_fields)
-        fetcher = PartitionFetcher(
+        fetcher = TaskFetcher(
             cast("ClusterClient", client),
-            OffsetRange("t", 0, start, end),
-            RowColumns(_PARTITION, columns),
+            ReadTask((OffsetRange("t", 0, start, end),)),
+            columns,
             DataLoss(fail),
             poll_timeout_ms=1000,
             clock=_ImpatientClock(auto_tick_ms=1),
@@ -242,3 +241,117 @@ def test_columns(run: Run) -> None:
     rows, _ = run(0, 2, answer(data), columns=names)
     assert rows[1][0] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
     assert run(0, 2, answer(data), columns=("partition",))[0] == [(0,), (0,)]
+
+
+# -- several partitions
+
+
+@dataclass
+class Broker:
+    """A broker with one batch of values per partition, whose responses have at most `limit` batches."""
+
+    values: dict[TopicPartition, list[str]]
+    limit: int = 1000
+    failing: set[TopicPartition] = field(default_factory=set)
+    """Partitions whose next fetch fails."""
+    requests: list[tuple[int, list[TopicPartition]]] = field(default_factory=list)
+    described: list[set[str]] = field(default_factory=list)
+    settings: ClientSettings = field(default_factory=lambda: ClientSettings.of({"kafka.bootstrap.servers": "one:1"}))
+
+    @property
+    def reader(self) -> Broker:
+        return self
+
+    def leader_of(self, partition: TopicPartition) -> Leader:
+        return Leader(_NODES[1 + partition.partition % 2], ZERO_UUID, 3)
+
+    def describe(self, topics: set[str]) -> ClusterState:
+        self.described.append(topics)
+        return ClusterState(_NODES, {one: self.leader_of(one) for one in self.values}, frozenset())
+
+    def post_fetch(self, node: Node, wanted: dict[TopicPartition, PartitionToFetch], max_bytes: int) -> object:
+        self.requests.append((node.id, list(wanted)))
+        return wanted
+
+    def wait(self, posted: Any) -> dict[TopicPartition, PartitionData]:
+        response, left = {}, self.limit
+        for one, row in posted.items():
+            values = self.values[one][row.fetch_offset :]
+            if one in self.failing:
+                self.failing.discard(one)
+                response[one] = answer(error=Errors.NOT_LEADER_OR_FOLLOWER)
+            elif left and values:
+                left -= 1
+                response[one] = answer(batch(row.fetch_offset, *values))
+            else:
+                response[one] = answer()
+        return response
+
+    def read(self, *ends: int, hints: bool = True, columns: tuple[str, ...] = ("topic", "partition", "value")) -> Any:
+        """Reads all partitions, up to `ends` or completely; returns the record batches as lists of rows."""
+        ranges = [
+            OffsetRange(*one, 0, ends[number] if ends else len(values))
+            for number, (one, values) in enumerate(self.values.items())
+        ]
+        leaders = {one: self.leader_of(one) for one in self.values} if hints else {}
+        fetcher = TaskFetcher(
+            cast("ClusterClient", self),
+            ReadTask(tuple(ranges), leaders),
+            columns,
+            DataLoss(True),
+            poll_timeout_ms=1000,
+            clock=_ImpatientClock(auto_tick_ms=1),
+        )
+        return [list(zip(*(column.to_pylist() for column in found.columns), strict=True)) for found in fetcher]
+
+
+def partitions(topic: str, *numbers: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+@pytest.mark.mechanism("S13")
+def test_partitions_of_a_leader_are_fetched_and_decoded_together() -> None:
+    broker = Broker({one: [f"{one}.{index}" for index in range(3)] for one in partitions("t", 0, 2, 4, 1)})
+    rows = broker.read()
+    assert broker.requests == [(1, partitions("t", 0, 2, 4)), (2, partitions("t", 1))]
+    assert broker.described == []  # the driver has named the leaders
+    assert rows == [
+        [("t", number, f"t-{number}.{index}".encode()) for number in (0, 2, 4) for index in range(3)],
+        [("t", 1, f"t-1.{index}".encode()) for index in range(3)],
+    ]
+
+
+@pytest.mark.mechanism("S13")
+def test_rows_of_several_topics_and_ranges_that_end_within_a_batch() -> None:
+    broker = Broker({one: ["a", "b", "c"] for one in [*partitions("t", 0, 2), *partitions("longer", 0)]})
+    rows = [row for found in broker.read(3, 2, 3) for row in found]
+    expected = [("t", 0, b"a"), ("t", 0, b"b"), ("t", 0, b"c"), ("t", 2, b"a"), ("t", 2, b"b")]
+    assert sorted(rows) == sorted([*expected, ("longer", 0, b"a"), ("longer", 0, b"b"), ("longer", 0, b"c")])
+
+
+@pytest.mark.mechanism("S13")
+def test_a_request_names_as_many_partitions_as_fit_into_a_response() -> None:
+    broker = Broker({one: ["a"] for one in partitions("t", *range(0, 400, 2))}, limit=20)
+    assert sum(map(len, broker.read())) == 200
+    widths = [len(asked) for _, asked in broker.requests]
+    assert widths[0] == 32
+    assert max(widths[1:]) <= 21  # 20 came
+    broker = Broker({one: ["a"] for one in partitions("t", *range(0, 400, 2))})
+    broker.read()
+    assert [len(asked) for _, asked in broker.requests] == [32, 64, 104]
+
+
+@pytest.mark.mechanism("S13")
+def test_a_partition_in_trouble_does_not_delay_the_others() -> None:
+    broker = Broker({one: [str(one)] for one in partitions("t", 0, 2, 4)}, failing=set(partitions("t", 2)))
+    rows = [row[1] for found in broker.read() for row in found]
+    assert rows == [0, 4, 2]
+    assert broker.requests == [(1, partitions("t", 0, 2, 4)), (1, partitions("t", 2))]
+    assert broker.described == [{"t"}]
+
+
+@pytest.mark.mechanism("S13")
+def test_leaders_are_looked_up_with_one_request() -> None:
+    broker = Broker({one: ["a"] for one in partitions("t", *range(50))})
+    assert sum(map(len, broker.read(hints=False))) == 50
+    assert broker.described == [{"t"}]

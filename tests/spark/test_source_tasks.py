@@ -1,0 +1,81 @@
+"""Spark gets tasks that follow data and slots, with the rows of many partitions in each (S13)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark.topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.mechanism("S13")
+
+PARTITIONS = 40
+RECORDS = 7
+
+
+@pytest.fixture
+def many(topics: Topics, topic: str) -> str:
+    """A topic with a few records in each of many partitions."""
+    topics.create(topic, PARTITIONS)
+    for partition in range(PARTITIONS):
+        topics.send(topic, [f"{partition}.{index}" for index in range(RECORDS)], partition=partition)
+    return topic
+
+
+def _rows_of_tasks(rows: DataFrame) -> list[list[Any]]:
+    """The rows of each task, in the order in which it returned them."""
+    from pyspark.sql.functions import monotonically_increasing_id, spark_partition_id
+
+    numbered = rows.select("*", spark_partition_id().alias("task"), monotonically_increasing_id().alias("place"))
+    tasks = defaultdict(list)
+    for row in sorted(numbered.collect(), key=lambda row: row.place):
+        tasks[row.task].append(row)
+    return list(tasks.values())
+
+
+def _check(tasks: list[list[Any]], topic: str) -> None:
+    """Each row is there once, with its place, and the rows of a partition are in order."""
+    offsets: dict[int, list[int]] = defaultdict(list)
+    for task in tasks:
+        for row in task:
+            assert (row.topic, bytes(row.value).decode()) == (topic, f"{row.partition}.{row.offset}")
+            offsets[row.partition].append(row.offset)
+    assert offsets == {partition: list(range(RECORDS)) for partition in range(PARTITIONS)}
+
+
+def test_batch(spark: SparkSession, bootstrap: str, many: str) -> None:
+    def read(**options: str) -> list[list[Any]]:
+        reader = spark.read.format("barnabas").option("kafka.bootstrap.servers", bootstrap)
+        return _rows_of_tasks(reader.option("subscribe", many).options(**options).load())
+
+    for options, tasks in (({}, None), ({"targetPartitions": "3"}, 3), ({"targetPartitions": "100"}, 100)):
+        found = read(**options)
+        _check(found, many)
+        # Spark does not tell a Python source how many slots it has: without an option, the machine's processors count.
+        assert len(found) == tasks if tasks else 1 <= len(found) < PARTITIONS
+    alone = read(mergePartitions="false", splitPartitions="false")
+    _check(alone, many)
+    assert [{row.partition for row in task} for task in alone] == [{number} for number in range(PARTITIONS)]
+
+
+def test_stream(spark: SparkSession, bootstrap: str, many: str, tmp_path: Path) -> None:
+    tasks: list[list[Any]] = []
+    reader = spark.readStream.format("barnabas").option("kafka.bootstrap.servers", bootstrap)
+    rows = reader.options(subscribe=many, startingOffsets="earliest", targetPartitions="3").load()
+    query = (
+        rows.writeStream.foreachBatch(lambda batch, _: tasks.extend(_rows_of_tasks(batch)))
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+    assert len(tasks) == 3
+    _check(tasks, many)
+    assert '"@tasks": 3' in (tmp_path / "offsets" / "0").read_text().replace('":3', '": 3')
