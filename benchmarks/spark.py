@@ -11,7 +11,7 @@ a fifth as many, because they are kept. Ours does so as the stock connector does
 On a machine that does something else as well, wall-clock figures of five processes that wait for each other say little.
 So the processor time of all of them together (JVM, Python workers, broker) is there, too.
 
-``--records`` makes the topic smaller, for a look while working on it.
+``--records`` makes the topic smaller, for a look while working on it. ``--growth`` runs `benchmarks.spark_growth`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ SINK_SHARE = 5
 TOPIC = "rows"
 SINK_TOPIC = "written"
 SLICE = 100_000
+PRODUCED_TOGETHER = 50
+"""How many partitions a produce request of `fill` is for."""
 
 JARS = Path(__file__).resolve().parents[1] / "target" / "spark-jars"
 
@@ -122,9 +124,9 @@ def _measured(
 
     def watched(name: str, work: Callable[[], int]) -> Callable[[], int]:
         def run() -> int:
-            before = _cpu_seconds_below()
+            before = cpu_seconds_below()
             done = work()
-            cpu_seconds[name].append(_cpu_seconds_below() - before)
+            cpu_seconds[name].append(cpu_seconds_below() - before)
             return done
 
         return run
@@ -142,7 +144,7 @@ def _measured(
     ]
 
 
-def _cpu_seconds_below() -> float:
+def cpu_seconds_below() -> float:
     """What all children of this process have used, and theirs, and so on."""
     used: dict[int, tuple[int, float]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -181,26 +183,29 @@ def sink_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> list
     return _measured(case, contenders, records, targets)
 
 
-def fill(bootstrap_servers: str, records: int) -> None:
-    """Makes the topic and appends the records, as a producer would that has not to wait for them."""
-    with BlockingClient(bootstrap_servers) as client:
-        _create(client, TOPIC)
+def fill(bootstrap_servers: str, records: int, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
+    """Creates a topic and appends the records in batches as a producer makes them, the same to each partition."""
+    batches = list(_batches(records // partitions))
+    with BlockingClient(bootstrap_servers, request_timeout_ms=120_000) as client:
+        _create(client, topic, partitions)
         node = next(iter(client.nodes().values()))
-        described: Any = client.send(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]))
+        described: Any = client.send(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
         topic_id = described.topics[0].topic_id
-        for partition in range(PARTITIONS):
-            for batch in _batches(records // PARTITIONS):
-                data = PartitionProduceData(index=partition, records=memoryview(batch))
-                topic = TopicProduceData(name=TOPIC, topic_id=topic_id, partition_data=[data])
-                answer: Any = client.send(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic]), node)
-                assert answer.responses[0].partition_responses[0].error_code == 0, answer
+        for first in range(0, partitions, PRODUCED_TOGETHER):
+            some = range(first, min(first + PRODUCED_TOGETHER, partitions))
+            for batch in batches:
+                data = [PartitionProduceData(index=partition, records=memoryview(batch)) for partition in some]
+                produced = TopicProduceData(name=topic, topic_id=topic_id, partition_data=data)
+                request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[produced])
+                response: Any = client.send(request, node)
+                assert not any(one.error_code for one in response.responses[0].partition_responses), response
 
 
-def _create(client: BlockingClient, topic: str) -> None:
+def _create(client: BlockingClient, topic: str, partitions: int = PARTITIONS) -> None:
     # The records' times are in the past, or will be.
     keep = CreatableTopicConfig(name="retention.ms", value="-1")
-    asked = CreatableTopic(name=topic, num_partitions=PARTITIONS, replication_factor=1, configs=[keep])
-    made: Any = client.send(CreateTopicsRequest(topics=[asked], timeout_ms=30_000))
+    asked = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1, configs=[keep])
+    made: Any = client.send(CreateTopicsRequest(topics=[asked], timeout_ms=120_000))
     assert made.topics[0].error_code == 0, made
 
 
@@ -222,9 +227,24 @@ def _batches(records: int) -> Iterator[bytearray]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
     parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--growth", action="store_true", help="the same rows from ever more partitions")
+    parser.add_argument("--partitions", help="with --growth: other numbers of partitions, such as 10,100")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="with --growth: how often each query runs")
+    parser.add_argument(
+        "--patience", type=float, default=60.0, help="with --growth: seconds after which it is cancelled"
+    )
+    arguments = parser.parse_args()
     if shutil.which("java") is None:
         sys.exit("Spark needs Java 17 or later")
-    print_rows(run(parser.parse_args().records))
+    if not arguments.growth:
+        print_rows(run(arguments.records))
+        return
+    from benchmarks import spark_growth as growth  # it imports this module
+
+    sizes = [int(size) for size in arguments.partitions.split(",")] if arguments.partitions else growth.SIZES
+    found = growth.run(sizes, arguments.rounds, arguments.patience)
+    print(growth.table(found, arguments.patience))
+    print_rows(growth.rows(found, arguments.patience))
 
 
 if __name__ == "__main__":
