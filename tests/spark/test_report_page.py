@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import re
 import shutil
-import subprocess
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,17 +16,20 @@ import numpy.typing as npt
 import pytest
 
 from barnabas.cli.main import run
-from barnabas.report.chart_style import DARK, LIGHT, STAND_INS, Palette
+from barnabas.report import page_assets
+from barnabas.report.chart import TimeChart
 from barnabas.report.page import FEW_ROWS, Report, make_report
+from barnabas.report.page_assets import UPLOT_SHA256, UPLOT_VERSION, asset
+from barnabas.report.palette import DARK, LIGHT, Palette
 from barnabas.report.table_reader import ReportError
 from barnabas.report.terminal import summary_rows
+from browser import Browser, find_browser, running_browser
 from spark.conftest import unavailable
 from spark.report_tables import all_tables, tenant, write_table
 
 CHARTS = ["traffic", "latency", "quotas", "throttling", "shares", "advice", "clients"]
 SECTIONS = ["traffic", "latency", "quotas", "noise", "advice", "clients", "dead-letters"]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-NEVER_CLOSED = {"meta", "br"}
+NEVER_CLOSED = {"meta", "br", "wbr"}
 
 
 class Outline(HTMLParser):
@@ -105,7 +108,7 @@ def test_every_section_has_what_it_is_about(report: Report, page: str) -> None:
     assert [section.name for section in report.sections] == SECTIONS
     assert [chart.name for chart in report.charts] == CHARTS
     assert all(section.missing is None for section in report.sections)
-    assert page.count('<svg role="img"') == len(CHARTS)
+    assert re.findall(r'<figure class="\w+" data-chart="(\w+)"', page) == CHARTS
     words = " ".join(Outline(page).words)
     for text in (
         "Monday <1>",
@@ -120,13 +123,25 @@ def test_every_section_has_what_it_is_about(report: Report, page: str) -> None:
 
 
 def test_colors_are_those_of_the_page_light_or_dark(page: str) -> None:
-    charts = page[page.index("<svg") :]
-    for name, color in STAND_INS.named().items():
-        assert color not in page
-        assert f"{name}:{LIGHT.named()[name]};" in page
-        assert f"{name}:{DARK.named()[name]};" in page
-    # Nothing but words on colored bars has a color of its own.
-    assert set(re.findall(r"#[0-9a-f]{6}\b", charts)) <= {"#ffffff"}
+    for name, color in LIGHT.named().items():
+        assert f"--{name}:{color};" in page
+        assert f"--{name}:{DARK.named()[name]};" in page
+    # Charts have names of colors only.
+    main = page[page.index("<main>") : page.index("</main>")]
+    assert set(re.findall(r"#[0-9a-f]{6}\b", main)) == set()
+
+
+@pytest.mark.parametrize("name", UPLOT_SHA256)
+def test_uplot_is_the_published_one(name: str) -> None:
+    file = Path(page_assets.__file__).parent / "assets" / name
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == UPLOT_SHA256[name]
+
+
+def test_the_license_of_uplot_is_in_the_page(page: str) -> None:
+    assert f"uPlot {UPLOT_VERSION}" in page
+    assert "Copyright (c) 2022 Leon Sorokin" in page
+    assert "Permission is hereby granted, free of charge" in page
+    assert f"v{UPLOT_VERSION}" in asset("uPlot.iife.min.js")[:100]
 
 
 def test_the_same_tables_make_the_same_page(tables: Path, page: str) -> None:
@@ -147,11 +162,16 @@ def test_names_of_clients_are_only_names(tmp_path: Path) -> None:
     rows = [tenant(name, produced_bytes=5.0) for name in names]
     write_table(tmp_path, "quotas", "tenants_1m", rows)
     made = make_report(tmp_path)
-    outline = Outline(made.html())
-    assert outline.tags.count("script") == 1
+    page = made.html()
+    outline = Outline(page)
+    charts = [chart for chart in made.charts if isinstance(chart, TimeChart)]
+    assert outline.tags.count("script") == 1 + len(charts)
+    data = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page)]
+    assert [one["name"] for one in data] == [chart.name for chart in charts]
     for name in names:
-        # In the chart about traffic, in the one about shares, and in the table.
-        assert sum(name == words.strip() for words in outline.words) == 3, name
+        assert name in [line["name"] for line in data[0]["panels"][0]["lines"]]
+        # In the legend of the chart about shares, and in the table.
+        assert sum(name == words.strip() for words in outline.words) == 2, name
     made.write_pngs(tmp_path / "charts")
 
 
@@ -234,28 +254,107 @@ def test_the_command_fails_with_one_line(tmp_path: Path, capsys: pytest.CaptureF
         make_report(tmp_path / "absent")
 
 
-@pytest.mark.parametrize(("scheme", "palette"), [(1, LIGHT), (0, DARK)], ids=["light", "dark"])
-def test_the_page_in_a_browser(report: Report, tmp_path: Path, scheme: int, palette: Palette) -> None:
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if browser is None:
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    executable = find_browser()
+    if executable is None:
         unavailable("no Chromium on this machine")
         return
+    with running_browser(executable, tmp_path_factory.mktemp("browser")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("scheme", "palette"), [("light", LIGHT), ("dark", DARK)], ids=["light", "dark"])
+def test_the_page_in_a_browser(
+    browser: Browser, report: Report, tmp_path: Path, width: int, scheme: str, palette: Palette
+) -> None:
     page, picture = tmp_path / "page.html", tmp_path / "page.png"
     report.write_html(page)
-    command = [
-        browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-        f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1120,4600", f"--screenshot={picture}",
-        f"--blink-settings=preferredColorScheme={scheme}", page.as_uri(),
-    ]  # fmt: skip
-    environment = {**os.environ, "HOME": str(tmp_path)}
-    subprocess.run(command, check=True, capture_output=True, timeout=120, env=environment)
-    pixels = colors_of(picture)
-    assert pixels.shape[1] == 1120
-    shades = set(np.unique(pixels).tolist())
+    browser.open(page, width, scheme=scheme)
+    browser.write_png(picture)
+    assert browser.complaints == []
+    assert browser.run("document.documentElement.scrollWidth") == width, "the page is wider than the window"
+    panels = [panel for chart in report.charts if isinstance(chart, TimeChart) for panel in chart.panels]
+    assert browser.run("document.querySelectorAll('figure.times canvas').length") == len(panels)
+    texts = "[...document.querySelectorAll('main *')].map(one => parseFloat(getComputedStyle(one).fontSize))"
+    assert browser.run(f"Math.min(...{texts})") >= 11, "text that is too small to read"
+    shades = set(np.unique(colors_of(picture)).tolist())
     # The colors of the tenants and of the parts of the time are there, so the style sheet reaches the charts.
     for color in (*palette.parts, palette.series[0], palette.series[1], palette.ink, palette.alarm):
         assert int(color[1:], 16) in shades, color
-    # Something is drawn all the way down to the last section, and nothing hangs over the right edge.
-    drawn = np.nonzero((pixels != pixels[0, 0]).any(axis=1))[0]
-    assert drawn[-1] > 2_500
-    assert (pixels[:, -10:] == pixels[0, 0]).all()
+
+
+def test_charts_follow_the_size_of_the_window(browser: Browser, report: Report, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    report.write_html(page)
+    browser.open(page, 1280)
+    width = "document.querySelector('.uplot').getBoundingClientRect().width"
+    wide = browser.run(width)
+    resized = "new Promise(done => addEventListener('resize', () => requestAnimationFrame(done), {once: true}))"
+    browser.run(f"window.resized = {resized}; 0")
+    browser.call("Emulation.setDeviceMetricsOverride", width=500, height=900, deviceScaleFactor=1, mobile=False)
+    browser.run("window.resized")
+    assert browser.run(width) < 500 < wide
+    assert browser.run("document.documentElement.scrollWidth") == 500
+
+
+def test_charts_respond_to_pointer_and_keys(browser: Browser, report: Report, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    report.write_html(page)
+    browser.open(page, 1280)
+    box = browser.run(
+        "(() => {const over = document.querySelector('.u-over'); over.scrollIntoView({block: 'center'});"
+        "const box = over.getBoundingClientRect(); return [box.left + box.width / 2, box.top + box.height / 2]})()"
+    )
+    browser.move(box[0] - 5, box[1])
+    browser.move(*box)
+    # The middle of the first chart: orders sent 1,000 bytes in each second, reports 9,000.
+    shown = browser.run("document.getElementById('tip').innerText")
+    assert re.search(r"reports\s+9 kB/s\s+orders\s+1 kB/s", shown), shown
+    browser.move(1, 1)
+    assert browser.run("document.getElementById('tip').hidden") is True
+    # The same with the keyboard: the first step.
+    browser.run("document.querySelector('.plot').focus()")
+    browser.press("ArrowLeft", 37)
+    for _ in range(12):
+        browser.press("ArrowLeft", 37)
+    assert "15:00:00 UTC" in browser.run("document.getElementById('tip').innerText")
+    # A click on a name hides its series, and the stack shrinks.
+    top = "document.querySelector('figure.times')"
+    browser.run(f"{top}.querySelector('.legend button').click()")
+    assert browser.run(f"{top}.querySelector('.legend button').getAttribute('aria-pressed')") == "false"
+    assert browser.complaints == []
+
+
+def test_tables_are_sorted_from_the_keyboard(browser: Browser, report: Report, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    report.write_html(page)
+    browser.open(page, 360)
+    names = "[...document.querySelectorAll('#traffic tbody tr')].map(row => row.cells[0].textContent)"
+    assert browser.run(names) == ["dashboard", "reports", "orders"]
+    browser.run("document.querySelectorAll('#traffic th button')[0].focus()")
+    browser.press("Enter", 13, "\r")
+    assert browser.run(names) == ["dashboard", "orders", "reports"]
+    # On a phone the table is cut: a sign says so until the end is reached.
+    cut = "document.querySelector('#traffic .scroll').classList.contains('cut')"
+    assert browser.run(cut) is True
+    browser.run(
+        "new Promise(done => {const box = document.querySelector('#traffic .scroll');"
+        "box.addEventListener('scroll', () => setTimeout(done), {once: true}); box.scrollLeft = 9999})"
+    )
+    assert browser.run(cut) is False
+
+
+def test_print_is_light(browser: Browser, report: Report, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    report.write_html(page)
+    browser.open(page, 1280, scheme="dark")
+    browser.run(
+        "window.seen = []; addEventListener('beforeprint', () => window.seen.push(getComputedStyle("
+        "document.documentElement).getPropertyValue('--ink'), document.querySelector('.uplot').offsetWidth))"
+    )
+    browser.write_pdf(tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
+    assert browser.run("window.seen") == [LIGHT.ink, 680]
+    assert browser.run("document.documentElement.dataset.theme") is None

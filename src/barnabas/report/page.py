@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from barnabas.common.extras import extra
 from barnabas.report import sections
-from barnabas.report.chart_style import DARK, LIGHT, Chart
+from barnabas.report.chart import Chart
+from barnabas.report.chart_html import chart_html
+from barnabas.report.chart_png import write_png
 from barnabas.report.clients import read_clients
 from barnabas.report.latency import read_latency
-from barnabas.report.page_style import SCRIPT, STYLE
+from barnabas.report.page_assets import script, style_sheet
 from barnabas.report.quota_use import read_advice, read_quota_use
 from barnabas.report.section import Cell, Section, SectionTable
 from barnabas.report.summary import make_summary
@@ -50,7 +52,7 @@ class Report:
         """Writes each chart as an image."""
         files = [directory / f"{chart.name}.png" for chart in self.charts]
         for chart, file in zip(self.charts, files, strict=True):
-            chart.write_png(file)
+            write_png(chart, file)
         return files
 
     def html(self) -> str:
@@ -58,11 +60,11 @@ class Report:
         return (
             f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(self.title)}</title>\n'
             f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f"<style>{_colors()}{STYLE}</style></head>\n"
+            f"<style>{style_sheet()}</style></head>\n"
             f"<body><header><h1>{escape(self.title)}</h1><p>{escape(self._subtitle())}</p>"
             f"{_tiles(self.summary)}<nav>{links}</nav></header>\n<main>\n"
             + "\n".join(_section(one) for one in self.sections)
-            + f"\n</main>\n<script>{SCRIPT}</script></body></html>\n"
+            + f"\n</main>\n<script>{script()}</script></body></html>\n"
         )
 
     def _subtitle(self) -> str:
@@ -75,7 +77,6 @@ class Report:
 def make_report(out: str | Path, title: str = "Barnabas report", tenancy: Tenancy = Tenancy.CLIENT_ID) -> Report:
     """Reads the tables below a directory; raises `ReportError` if there are none."""
     with extra("report", "a report"):  # fails before any work is done
-        import matplotlib as mpl  # noqa: F401
         import pyarrow as pa  # noqa: F401
     tables = TableReader(out)
     names = TenantNames(tenancy)
@@ -98,13 +99,6 @@ def make_report(out: str | Path, title: str = "Barnabas report", tenancy: Tenanc
     ]
     summary = make_summary(tables, traffic, latency, use, advice, clients, dead)
     return Report(title, shown, summary)
-
-
-def _colors() -> str:
-    def block(palette: Mapping[str, str]) -> str:
-        return "".join(f"{name}:{color};" for name, color in palette.items())
-
-    return f":root{{{block(LIGHT.named())}}}\n@media (prefers-color-scheme:dark){{:root{{{block(DARK.named())}}}}}\n"
 
 
 def _tiles(summary: Mapping[str, Any]) -> str:
@@ -134,7 +128,7 @@ def _section(section: Section) -> str:
     if section.missing is not None:
         words, _, command = section.missing.partition(" Run: ")
         parts.append(f'<p class="missing">{escape(words)}<br><code>{escape(command)}</code></p>')
-    parts += [f"<figure>{chart.svg()}</figure>" for chart in section.charts]
+    parts += [chart_html(chart) for chart in section.charts]
     parts += [_table(table) for table in section.tables]
     return "".join(parts) + "</section>"
 
@@ -152,7 +146,7 @@ def _table(table: SectionTable) -> str:
         return f"<h3>{escape(caption)}</h3><p>None.</p>"
     numbers = [isinstance(cell, Cell) and not isinstance(cell.value, str) for cell in rows[0]]
     head = "".join(
-        f'<th{" class=n" if is_number else ""}><button type="button">{escape(header)}</button></th>'
+        f'<th scope="col"{" class=n" if is_number else ""}><button type="button">{escape(header)}</button></th>'
         for header, is_number in zip(table.headers, numbers, strict=True)
     )
     body = "".join(
@@ -160,8 +154,10 @@ def _table(table: SectionTable) -> str:
         for row in rows[:MOST_ROWS]
     )
     return (
-        f'<h3>{escape(caption + note)}</h3><div class="scroll"><table{" class=few" if more else ""}>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
+        f"<h3>{escape(caption + note)}</h3>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
+        f"<table{' class=few' if more else ''}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
+        '<p class="hint">More columns: scroll to the right.</p>'
     )
 
 

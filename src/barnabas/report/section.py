@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from barnabas.report.chart_style import Chart
+from barnabas.report.chart import Chart
 
 
 @dataclass(frozen=True, slots=True)

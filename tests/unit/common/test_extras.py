@@ -47,7 +47,11 @@ CASES = {
     ),
     "report": (
         "from barnabas.cli.main import run; run(['report'])",
-        "error: a report needs matplotlib, which is not installed: pip install 'barnabas[report]'",
+        "error: a report needs pyarrow, which is not installed: pip install 'barnabas[report]'",
+    ),
+    "image": (
+        "from barnabas.report.chart_png import write_png; write_png(None, None)",
+        "an image of a chart needs matplotlib, which is not installed: pip install 'barnabas[report]'",
     ),
     "delta": (
         "from barnabas.spark.pipelines.tables import pipeline_store as S; S('/x', 'a').open_named('b', 'b').exists()",
