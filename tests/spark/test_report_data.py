@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import pkgutil
 import struct
 from pathlib import Path
 
 import pytest
 
+import barnabas.report
 from barnabas.report import charts
 from barnabas.report.clients import read_clients
+from barnabas.report.data import count_dead_letters
 from barnabas.report.kll_sketch import quantiles, sketch_values
 from barnabas.report.latency import PARTS, read_latency
 from barnabas.report.quota_use import read_advice, read_quota_use
-from barnabas.report.sections import dead_letters
 from barnabas.report.table_reader import ReportError, TableReader
 from barnabas.report.tenancy import NAMELESS, OTHERS, TenantNames
 from barnabas.report.traffic import MOST_TENANTS, find_noise, read_traffic
@@ -35,6 +39,11 @@ from spark.report_tables import (
 )
 
 NAMES = TenantNames()
+
+
+@pytest.mark.parametrize("name", sorted(module.name for module in pkgutil.iter_modules(barnabas.report.__path__)))
+def test_doctests(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"barnabas.report.{name}")).failed == 0
 
 
 def test_a_directory_without_tables_says_what_to_run(tmp_path: Path) -> None:
@@ -312,5 +321,5 @@ def test_dead_letters_are_counted_by_reason(tmp_path: Path) -> None:
     ]
     write_table(tmp_path, "requests", "dead_letters", letters)
     tables = TableReader(tmp_path)
-    assert dead_letters(tables, "requests") == {"__request_log: late": 2, "__request_log: no value": 1}
+    assert count_dead_letters(tables, "requests") == {"__request_log: late": 2, "__request_log: no value": 1}
     assert tables.count("requests", "dead_letters") == 3

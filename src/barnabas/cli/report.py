@@ -2,7 +2,8 @@
 
 barnabas report --out tables
 barnabas report --out tables --html monday.html --png charts --open
-barnabas report --out tables --json
+barnabas report --out tables --json > monday.json
+barnabas report --out tables --compare monday.json
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.arguments import add_command
-from barnabas.cli.console import CommandError, reason, say
+from barnabas.cli.console import CommandError, UsageError, reason, say, shown
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
@@ -23,7 +24,9 @@ need Spark, only an extra: pip install 'barnabas[report]'.
 
   barnabas report --out tables --html monday.html
   barnabas report --out tables --png charts
-  barnabas report --out tables --json"""
+  barnabas report --out tables --group 'finance=billing*,invoices' --group 'web=shop-*'
+  barnabas report --out tables --json > monday.json
+  barnabas report --out tables --compare monday.json"""
 DEFAULT_OUT: Final = "barnabas-tables"
 DEFAULT_HTML: Final = Path("barnabas-report.html")
 
@@ -46,6 +49,17 @@ def add_report(commands: Commands) -> None:
         default="client-id",
         help="what identifies a tenant; default: client-id",
     )
+    parser.add_argument(
+        "--group",
+        dest="groups",
+        action="append",
+        default=[],
+        metavar="NAME=PATTERN,...",
+        help="show the tenants that match a pattern as one, such as finance=billing*,invoices; may be repeated",
+    )
+    parser.add_argument(
+        "--compare", type=Path, metavar="FILE", help="show what has changed since the report with this JSON (--json)"
+    )
     parser.add_argument("--title", default="Barnabas report", metavar="TEXT", help="the heading of the page")
     parser.add_argument("--open", dest="opens", action="store_true", help="open the page in the browser")
     parser.add_argument(
@@ -54,7 +68,15 @@ def add_report(commands: Commands) -> None:
 
 
 def report_command(
-    out: str, html: Path | None, png: Path | None, by: str, title: str, opens: bool, as_json: bool
+    out: str,
+    html: Path | None,
+    png: Path | None,
+    by: str,
+    groups: list[str],
+    compare: Path | None,
+    title: str,
+    opens: bool,
+    as_json: bool,
 ) -> None:
     """Renders the report."""
     from barnabas.cli.output import print_json, print_rich
@@ -64,10 +86,15 @@ def report_command(
         html = DEFAULT_HTML
     from barnabas.report.page import make_report
     from barnabas.report.table_reader import ReportError
-    from barnabas.report.terminal import summary_table
+    from barnabas.report.tenancy import parse_groups
+    from barnabas.report.terminal import conclusion_lines, summary_table
 
     try:
-        report = make_report(out, title, Tenancy(by))
+        combined = parse_groups(groups)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    try:
+        report = make_report(out, title, Tenancy(by), combined, compare)
         if html is not None:
             report.write_html(html)
         pictures = report.write_pngs(png) if png is not None else []
@@ -79,6 +106,7 @@ def report_command(
         print_json(report.summary)
     else:
         print_rich(summary_table(report.summary))
+        say(shown("\n".join(conclusion_lines(report.conclusions))) + "\n", sys.stdout)
         if html is not None:
             say(f"The report: {html.resolve().as_uri()}\n", sys.stdout)
         if png is not None:

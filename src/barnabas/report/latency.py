@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from barnabas.report.failures import Failures, judge_failures
 from barnabas.report.kll_sketch import quantiles
 from barnabas.report.table_reader import ReportError, TableReader
 from barnabas.report.tenancy import TenantNames
@@ -16,7 +17,7 @@ PARTS: Final = ("queue", "local", "remote", "response_queue", "send", "throttle"
 TOTAL: Final = "total"
 RANKS: Final = (0.5, 0.99, 0.999)
 COLUMNS: Final = ("api", "client_id", "principal", "sample_rate", "part", "weight", "sum", "max", "sketch")
-COUNT_COLUMNS: Final = ("api", "client_id", "principal", "requests", "weight", "failed", "throttled", "throttle_ms")
+COUNT_COLUMNS: Final = ("window_start", "api", "client_id", "principal", "requests", "weight", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class LatencyRow:
     p999: float | None
     max: float
     throttle_p99: float | None
+    failures: Failures = Failures.NONE
 
     @property
     def time_ms(self) -> float:
@@ -58,6 +60,20 @@ class _Collected:
             self.sketches[part].append((row["sketch"], 1.0 / row["sample_rate"]))
 
 
+@dataclass(slots=True)
+class _Failed:
+    failed: float = 0.0
+    recorded: float = 0.0
+    """The failures that are in the log itself, which may be sampled."""
+    minutes: set[int] = field(default_factory=set)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        if row["failed"]:
+            self.failed += row["failed"]
+            self.recorded += row["failed"] * row["requests"] / row["weight"]
+            self.minutes.add(row["window_start"])
+
+
 @dataclass(frozen=True, slots=True)
 class Latency:
     """The data of the section about latency; rows with the most time first."""
@@ -73,10 +89,10 @@ def read_latency(tables: TableReader, names: TenantNames) -> Latency | None:
     if rows is None:
         return None
     counts = tables.read("requests", "counts_1m", COUNT_COLUMNS)
-    failed: dict[tuple[str, str | None], float] = defaultdict(float)
+    failed: dict[tuple[str, str | None], _Failed] = defaultdict(_Failed)
     for row in [] if counts is None else counts.to_pylist():
-        failed[row["api"], None] += row["failed"]
-        failed[row["api"], names.name(row["principal"], row["client_id"])] += row["failed"]
+        failed[row["api"], None].add(row)
+        failed[row["api"], names.name(row["principal"], row["client_id"])].add(row)
     found: dict[tuple[str, str | None], _Collected] = defaultdict(_Collected)
     for row in rows.to_pylist():
         found[row["api"], None].add(row)
@@ -89,7 +105,7 @@ def read_latency(tables: TableReader, names: TenantNames) -> Latency | None:
     return Latency([one for one in made if one.tenant is None], [one for one in made if one.tenant is not None])
 
 
-def _row(api: str, tenant: str | None, collected: _Collected, failed: float) -> LatencyRow:
+def _row(api: str, tenant: str | None, collected: _Collected, failed: _Failed) -> LatencyRow:
     means = {
         part: collected.sum[part] / collected.weight[part] if collected.weight[part] else 0.0
         for part in (*PARTS, TOTAL)
@@ -97,4 +113,5 @@ def _row(api: str, tenant: str | None, collected: _Collected, failed: float) -> 
     p50, p99, p999 = quantiles(collected.sketches[TOTAL], RANKS)
     (throttle_p99,) = quantiles(collected.sketches["throttle"], RANKS[1:2])
     weight = collected.weight[TOTAL]
-    return LatencyRow(api, tenant, weight, failed, means, p50, p99, p999, collected.max, throttle_p99)
+    verdict = judge_failures(api, weight, failed.failed, failed.recorded, len(failed.minutes))
+    return LatencyRow(api, tenant, weight, failed.failed, means, p50, p99, p999, collected.max, throttle_p99, verdict)

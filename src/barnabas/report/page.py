@@ -13,15 +13,14 @@ from barnabas.report import sections
 from barnabas.report.chart import Chart
 from barnabas.report.chart_html import chart_html
 from barnabas.report.chart_png import write_png
-from barnabas.report.clients import read_clients
-from barnabas.report.latency import read_latency
+from barnabas.report.comparison import compare, read_earlier
+from barnabas.report.conclusions import Conclusion, draw_conclusions
+from barnabas.report.data import read_data
 from barnabas.report.page_assets import script, style_sheet
-from barnabas.report.quota_use import read_advice, read_quota_use
 from barnabas.report.section import Cell, Section, SectionTable
-from barnabas.report.summary import make_summary
+from barnabas.report.summary import conclusions_json, make_summary
 from barnabas.report.table_reader import TableReader
-from barnabas.report.tenancy import TenantNames
-from barnabas.report.traffic import read_traffic
+from barnabas.report.tenancy import TenantNames, find_nodes
 from barnabas.report.units import NONE, duration, moment, number, size
 from barnabas.spark.pipelines.quota_proposal import Tenancy
 
@@ -36,6 +35,7 @@ class Report:
     """A report that can be written in several formats."""
 
     title: str
+    conclusions: Sequence[Conclusion]
     sections: Sequence[Section]
     summary: Mapping[str, Any]
 
@@ -62,7 +62,7 @@ class Report:
             f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<style>{style_sheet()}</style></head>\n"
             f"<body><header><h1>{escape(self.title)}</h1><p>{escape(self._subtitle())}</p>"
-            f"{_tiles(self.summary)}<nav>{links}</nav></header>\n<main>\n"
+            f"{_tiles(self.summary)}<nav>{links}</nav></header>\n<main>\n{_conclusions(self.conclusions)}\n"
             + "\n".join(_section(one) for one in self.sections)
             + f"\n</main>\n<script>{script()}</script></body></html>\n"
         )
@@ -74,31 +74,38 @@ class Report:
         return f"{moment(start)} to {moment(end)} ({duration((end - start) / 1_000)}), {self.summary['sampling']}"
 
 
-def make_report(out: str | Path, title: str = "Barnabas report", tenancy: Tenancy = Tenancy.CLIENT_ID) -> Report:
-    """Reads the tables below a directory; raises `ReportError` if there are none."""
+def make_report(
+    out: str | Path,
+    title: str = "Barnabas report",
+    tenancy: Tenancy = Tenancy.CLIENT_ID,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    earlier: Path | None = None,
+) -> Report:
+    """Reads the tables below a directory; raises `ReportError` if there are none.
+
+    ``groups`` combines tenants (see `barnabas.report.tenancy.TenantNames`). ``earlier`` is a file with the JSON of the
+    report to compare with.
+    """
     with extra("report", "a report"):  # fails before any work is done
         import pyarrow as pa  # noqa: F401
+    before = None if earlier is None else read_earlier(earlier)
     tables = TableReader(out)
-    names = TenantNames(tenancy)
-    traffic = read_traffic(tables, names)
-    latency = read_latency(tables, names)
-    use = read_quota_use(tables)
-    advice = read_advice(tables)
-    clients = read_clients(tables, traffic.colors if traffic else ())
-    dead: dict[str, dict[str, int]] = {
-        name: sections.dead_letters(tables, name) for name in sections.STREAMS if name in tables.pipelines
-    }
+    data = read_data(tables, TenantNames(tenancy, groups or {}, find_nodes(tables)))
+    summary = make_summary(data)
+    comparison = None if before is None else compare(before, summary)
+    conclusions = draw_conclusions(data, comparison)
+    summary["conclusions"] = conclusions_json(conclusions)
     shown = [
-        sections.traffic_section(traffic, tables),
-        sections.latency_section(latency, tables),
-        sections.quota_section(use, traffic, tables),
-        sections.noise_section(traffic, tables),
-        sections.advice_section(advice, traffic, tables),
-        sections.client_section(clients, tables),
-        sections.dead_letter_section(dead, tables),
+        *([] if comparison is None else [sections.comparison_section(comparison)]),
+        sections.traffic_section(data.traffic, tables),
+        sections.latency_section(data.latency, tables),
+        sections.quota_section(data.quota_use, data.traffic, tables),
+        sections.noise_section(data.traffic, tables),
+        sections.advice_section(data.advice, data.traffic, tables),
+        sections.client_section(data.clients, tables),
+        sections.dead_letter_section(data.dead_letters or {}, tables),
     ]
-    summary = make_summary(tables, traffic, latency, use, advice, clients, dead)
-    return Report(title, shown, summary)
+    return Report(title, conclusions, shown, summary)
 
 
 def _tiles(summary: Mapping[str, Any]) -> str:
@@ -117,6 +124,26 @@ def _tiles(summary: Mapping[str, Any]) -> str:
         + "".join(f'<div class="{kind}"><b>{escape(value)}</b><span>{name}</span></div>' for name, value, kind in tiles)
         + "</div>"
     )
+
+
+def _conclusions(conclusions: Sequence[Conclusion]) -> str:
+    if not conclusions:
+        return ""
+    items = []
+    for one in conclusions:
+        commands = "".join(
+            f"<p>{escape(command.purpose)}</p>"
+            f'<div class="command"><code>{_words(command.line)}</code>'
+            '<button type="button" aria-label="copy the command">copy</button></div>'
+            for command in one.commands
+        )
+        items.append(f'<li class="{one.level.name.lower()}">{escape(one.text)}{commands}</li>')
+    return f'<section id="conclusions"><h2>In short</h2><ul>{"".join(items)}</ul></section>'
+
+
+def _words(line: str) -> str:
+    """Returns a command whose words are elements, so that it is not broken at the hyphens of an option."""
+    return " ".join(f"<span>{escape(word)}</span>" for word in line.split(" "))
 
 
 def _has_data(tenant: Mapping[str, Any]) -> bool:

@@ -71,7 +71,8 @@ class GroupUse:
     """The usage of a group of clients that share a limit. With several brokers: the one with the highest usage."""
 
     quota: str
-    name: str
+    user: str | None
+    client_id: str | None
     limit: float | None = None
     """The latest limit."""
     limit_at_us: int = 0
@@ -81,6 +82,10 @@ class GroupUse:
     peak_of_limit: float | None = None
     throttle_count: int = 0
     throttle_ms: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return group_name(self.user, self.client_id)
 
     @property
     def mean(self) -> float:
@@ -126,8 +131,8 @@ def read_quota_use(tables: TableReader) -> QuotaUse | None:
     rows = found.to_pylist()
     groups: dict[tuple[str, str], GroupUse] = {}
     for row in rows:
-        name = group_name(row["user"], row["client_id"])
-        groups.setdefault((row["quota"], name), GroupUse(row["quota"], name)).add(row)
+        group = GroupUse(row["quota"], row["user"], row["client_id"])
+        groups.setdefault((group.quota, group.name), group).add(row)
     first, last = min(row["start_time"] for row in rows), max(row["end_time"] for row in rows)
     longest_s = max(row["end_time"] - row["start_time"] for row in rows) // SECOND_US
     step = max(step_of(last - first), longest_s, 1)
@@ -154,7 +159,8 @@ class AdvisedLimit:
     """One row of ``quota-advice/limits``."""
 
     quota: str
-    name: str
+    user: str | None
+    client_id: str | None
     verdict: str
     limit: float
     peak: float
@@ -165,13 +171,18 @@ class AdvisedLimit:
     crowded_spans: int | None
     sample_rate: float
 
+    @property
+    def name(self) -> str:
+        return group_name(self.user, self.client_id)
+
 
 @dataclass(frozen=True, slots=True)
 class DryRunRow:
     """One row of ``quota-dry-run/summary``."""
 
     quota: str
-    name: str
+    user: str | None
+    client_id: str | None
     limit: float
     requests: float
     peak: float
@@ -180,6 +191,10 @@ class DryRunRow:
     max_throttle_ms: float
     max_behind_ms: float
     recorded_throttle_ms: float
+
+    @property
+    def name(self) -> str:
+        return group_name(self.user, self.client_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +219,8 @@ def read_advice(tables: TableReader) -> Advice | None:
     advised = [
         AdvisedLimit(
             row["quota"],
-            group_name(row["user"], row["client_id"]),
+            row["user"],
+            row["client_id"],
             row["verdict"],
             row["limit"],
             row["peak"],
@@ -220,7 +236,8 @@ def read_advice(tables: TableReader) -> Advice | None:
     dry = [
         DryRunRow(
             row["quota"],
-            group_name(row["user"], row["client_id"]),
+            row["user"],
+            row["client_id"],
             row["limit"],
             row["requests"],
             row["peak"],

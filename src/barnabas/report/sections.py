@@ -7,6 +7,9 @@ from typing import Final
 
 from barnabas.report import charts
 from barnabas.report.clients import ClientHealth
+from barnabas.report.comparison import Amounts, Comparison, change, change_text
+from barnabas.report.data import STREAMS
+from barnabas.report.failures import Failures
 from barnabas.report.latency import PARTS, TOTAL, Latency, LatencyRow
 from barnabas.report.quota_use import Advice, QuotaUse
 from barnabas.report.section import Cell, Section, SectionTable
@@ -14,22 +17,10 @@ from barnabas.report.table_reader import TableReader
 from barnabas.report.traffic import Traffic
 from barnabas.report.units import duration, moment, number, percent, rate, size
 
-STREAMS: Final = ("requests", "quotas", "telemetry")
 INSTANCE_LETTERS: Final = 8
 """The length of a shortened client instance ID, enough to tell them apart."""
 CAPACITY: Final = " --capacity producer_byte_rate=50MB"
 Rows = list[Sequence[Cell | str]]
-
-
-def dead_letters(tables: TableReader, pipeline: str) -> dict[str, int]:
-    """Counts the records that could not be used, by reason. Numbers in reasons differ between records, and are left
-    out."""
-    found = tables.read(pipeline, "dead_letters", ("topic", "reason"))
-    counts: dict[str, int] = {}
-    for row in [] if found is None else found.to_pylist():
-        reason = f"{row['topic']}: {(row['reason'] or '').split(':')[0]}"
-        counts[reason] = counts.get(reason, 0) + 1
-    return counts
 
 
 def traffic_section(traffic: Traffic | None, tables: TableReader) -> Section:
@@ -98,7 +89,9 @@ def _tenant_row(one: LatencyRow) -> list[Cell | str]:
 
 def _failed(one: LatencyRow) -> Cell:
     part = one.failed / one.requests if one.requests else 0.0
-    return Cell(percent(part), part, part > 0)
+    # A share of few requests says little.
+    text = f"{number(one.failed)} of {number(one.requests)}" if one.failed and one.requests < 100 else percent(part)
+    return Cell(text, part, one.failures is Failures.ALARM)
 
 
 def quota_section(use: QuotaUse | None, traffic: Traffic | None, tables: TableReader) -> Section:
@@ -111,11 +104,11 @@ def quota_section(use: QuotaUse | None, traffic: Traffic | None, tables: TableRe
     if use is None:
         what = "rows in quotas/usage (a broker writes them while quotas are set: barnabas quotas set)"
         return _missing("quotas", "Quotas", lead, _run(tables, "quotas"), what)
-    headers = ("quota", "clients", "limit", "mean", "peak", "peak of limit", "throttled", "throttle time")
+    headers = ("clients", "quota", "limit", "mean", "peak", "peak of limit", "throttled", "throttle time")
     rows: Rows = [
         (
-            one.quota,
             one.name,
+            one.quota,
             Cell(rate(one.quota, one.limit), one.limit or 0.0),
             Cell(rate(one.quota, one.mean), one.mean),
             Cell(rate(one.quota, one.peak), one.peak),
@@ -142,17 +135,17 @@ def noise_section(traffic: Traffic | None, tables: TableReader) -> Section:
     title = "Noisy neighbours"
     if traffic is None:
         return _missing("noise", title, lead, _run(tables, "quotas"), "the table quotas/tenants_1m")
-    headers = ("minute", "broker", "tenant", "resource", "used", "share", "equal shares", "others waited")
+    headers = ("tenant", "resource", "used", "share", "equal shares", "others waited", "minute", "broker")
     rows: Rows = [
         (
-            moment(one.minute_us),
-            str(one.node_id),
             one.tenant,
             charts.QUOTA_TITLES[one.quota],
             Cell(duration(one.amount) if one.quota == "request_percentage" else size(one.amount), one.amount),
             Cell(percent(one.share), one.share),
             Cell(f"{one.noise:.1f}", one.noise, one.noise >= 2),
             _duration(one.others_queue_ms),
+            moment(one.minute_us),
+            str(one.node_id),
         )
         for one in traffic.noise
     ]
@@ -171,11 +164,11 @@ def advice_section(advice: Advice | None, traffic: Traffic | None, tables: Table
     if advice is None:
         return _missing("advice", title, lead, _run(tables, "quota-advice", CAPACITY), "advice")
     span = f"The period is {moment(advice.start_us)} to {moment(advice.end_us)}."
-    advised = ("quota", "clients", "verdict", "limit", "peak", "mean", "share", "fair share", "capacity")
+    advised = ("clients", "quota", "verdict", "limit", "peak", "mean", "share", "fair share", "capacity")
     limit_rows: Rows = [
         (
-            one.quota,
             one.name,
+            one.quota,
             Cell(one.verdict, one.verdict, one.verdict == "noisy"),
             *(Cell(rate(one.quota, value), value or 0.0) for value in (one.limit, one.peak, one.mean)),
             Cell(percent(one.share), one.share),
@@ -184,12 +177,12 @@ def advice_section(advice: Advice | None, traffic: Traffic | None, tables: Table
         for one in advice.limits
     ]
     tried = (
-        "quota", "clients", "limit", "requests", "peak", "throttled", "throttle time", "longest", "latest", "recorded",
+        "clients", "quota", "limit", "requests", "peak", "throttled", "throttle time", "longest", "latest", "recorded",
     )  # fmt: skip
     dry_rows: Rows = [
         (
-            one.quota,
             one.name,
+            one.quota,
             *(Cell(rate(one.quota, value), value) for value in (one.limit,)),
             _number(one.requests),
             Cell(rate(one.quota, one.peak), one.peak),
@@ -248,6 +241,38 @@ def dead_letter_section(dead: Mapping[str, Mapping[str, int]], tables: TableRead
     return Section(
         "dead-letters", title, lead, [], [SectionTable("By pipeline", ("pipeline", "reason", "records"), rows)]
     )
+
+
+def comparison_section(comparison: Comparison) -> Section:
+    lead = (
+        f"The earlier report is of {moment(comparison.start_us)} to {moment(comparison.end_us)}. "
+        "Bytes are those produced and fetched; throttle times are per second of a report."
+    )
+    headers = ("tenant", "bytes before", "bytes now", "change", "p99 of Produce before", "now", "change",
+               "throttle time before", "now")  # fmt: skip
+    rows: Rows = []
+    for one in comparison.tenants:
+        pair = (one.before, one.now)
+        before, now = (Amounts() if found is None else found for found in pair)
+        rows.append(
+            (
+                one.name,
+                *(Cell(f"{size(found.bytes_per_s)}/s", found.bytes_per_s) for found in (before, now)),
+                _change(*(None if found is None else found.bytes_per_s for found in pair)),
+                *(_duration(found.produce_p99_ms) for found in (before, now)),
+                _change(before.produce_p99_ms, now.produce_p99_ms),
+                *(
+                    Cell(f"{duration(found.throttle_ms_per_s)}/s" if found.throttle_ms_per_s else "0",
+                         found.throttle_ms_per_s)
+                    for found in (before, now)
+                ),
+            )
+        )  # fmt: skip
+    return Section("changes", "Changes", lead, [], [SectionTable("Tenants before and now", headers, rows)])
+
+
+def _change(before: float | None, now: float | None) -> Cell:
+    return Cell(change_text(before, now), change(before, now) or 0.0)
 
 
 def _run(tables: TableReader, pipeline: str, more: str = "") -> str:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
-from barnabas.report.clients import ClientHealth
-from barnabas.report.latency import TOTAL, Latency
-from barnabas.report.quota_use import Advice, QuotaUse
+from barnabas.report.conclusions import Conclusion
+from barnabas.report.data import ReportData
+from barnabas.report.latency import TOTAL
 from barnabas.report.table_reader import TableReader
-from barnabas.report.traffic import Traffic
 from barnabas.report.units import percent
 
 PRODUCE: Final = "Produce"
 
 
-def make_summary(
-    tables: TableReader,
-    traffic: Traffic | None,
-    latency: Latency | None,
-    use: QuotaUse | None,
-    advice: Advice | None,
-    health: ClientHealth | None,
-    dead: Mapping[str, Mapping[str, int]],
-) -> dict[str, Any]:
+def make_summary(data: ReportData) -> dict[str, Any]:
     """Returns the data of the sections, without charts. A section without tables is null."""
+    tables, traffic, latency, use = data.tables, data.traffic, data.latency, data.quota_use
+    advice, health = data.advice, data.clients
     tenants = traffic.tenants if traffic else ()
     by_api = {row.api: row for row in latency.by_api} if latency else {}
     produce = by_api.get(PRODUCE)
@@ -39,7 +32,7 @@ def make_summary(
         "fetched_bytes": sum(one.fetched_bytes for one in tenants),
         "throttle_ms": sum(one.throttle_ms for one in tenants),
         "produce_p99_ms": produce.p99 if produce else None,
-        "dead_letters": sum(count for reasons in dead.values() for count in reasons.values()),
+        "dead_letters": sum(sum(reasons.values()) for reasons in (data.dead_letters or {}).values()),
         "tenants": [
             {
                 "tenant": one.name,
@@ -104,12 +97,26 @@ def make_summary(
     }
 
 
+def conclusions_json(conclusions: Iterable[Conclusion]) -> list[dict[str, Any]]:
+    """Returns the conclusions for other programs."""
+    return [
+        {
+            "rule": one.rule,
+            "level": one.level.name.lower(),
+            "text": one.text,
+            "commands": [command.line for command in one.commands],
+        }
+        for one in conclusions
+    ]
+
+
 def _latency(row: Any) -> dict[str, Any]:
     return {
         "api": row.api,
         "tenant": row.tenant,
         "requests": row.requests,
         "failed": row.failed,
+        "failures": row.failures.value,
         "mean_ms": row.mean_ms[TOTAL],
         "p50_ms": row.p50,
         "p99_ms": row.p99,

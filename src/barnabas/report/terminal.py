@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.report.conclusions import Conclusion
 from barnabas.report.units import NONE, duration, rate, size
 from barnabas.spark.pipelines.quota_advice import NOISY
 
@@ -27,6 +28,17 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     for row in summary_rows(summary)[:MOST_ROWS]:
         made.add_row(*row)
     return made
+
+
+def conclusion_lines(conclusions: Iterable[Conclusion]) -> list[str]:
+    """Returns the conclusions as lines of text, with an empty line after each."""
+    lines = []
+    for one in conclusions:
+        lines.append(f"{one.level.name.lower()}: {one.text}")
+        for command in one.commands:
+            lines += [f"  {command.purpose}", f"    {command.line}"]
+        lines.append("")
+    return lines
 
 
 def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
