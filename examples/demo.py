@@ -1,6 +1,6 @@
 """Three tenants on one broker, one of them noisy: what a platform team sees of it. `make demo` runs this.
 
-    python examples/demo.py [--seconds 36] [--out target/demo] [--no-spark]
+    python examples/demo.py [--seconds 30] [--out target/demo] [--no-spark]
 
 1. A broker starts in a process of its own, with the request log on. Tenants get quotas, clients a telemetry
    subscription.
@@ -412,7 +412,7 @@ def handle_signals() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=36.0, help="how long there is traffic; 36 if left out")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long there is traffic; 30 if left out")
     parser.add_argument("--out", type=Path, default=Path("target/demo"), help="where the report goes; target/demo")
     parser.add_argument("--no-spark", action="store_true", help="leave out what needs Java")
     options = parser.parse_args()

@@ -31,7 +31,7 @@ JARS = ROOT / "target" / "python-jars"
 IN_JAR = "org/bytedeco/cpython/linux-x86_64/"
 LIMIT_S = 60.0
 RECORDS = 1_000
-COPIED = ("src", "tests", "benchmarks", "examples", "docs", ".ci")
+COPIED = ("src", "tests", "benchmarks", "examples", "docs", "tools", ".ci")
 COPIED_FILES = ("pyproject.toml", "setup.py", "constraints.txt", "README.md", "CHANGELOG.md", "LICENSE", "Makefile")
 
 
