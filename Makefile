@@ -13,7 +13,7 @@ MVN    := $(shell command -v mvn 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo setup jars test check lint types imports unit pure versions versions-full bench bench-quick fuzz \
-    format clean
+    dist format clean
 
 ##@ Use it
 
@@ -105,6 +105,9 @@ bench: setup ## our code beside its peers, in one run
 
 bench-quick: setup ## the broker beside Apache Kafka, in five minutes
 	$(BIN)/python -m benchmarks.peers --quick
+
+dist: $(DEV) $(PYTHON_JAR) ## build wheels, sdist and checksums into dist/; nothing is published
+	$(BIN)/python tools/dist.py
 
 format: $(DEV) ## mend what ruff can mend
 	$(BIN)/ruff check --fix .

@@ -6,6 +6,9 @@ Set ``BARNABAS_PURE=1`` to leave them out on purpose.
 """
 
 import os
+import re
+import sys
+import tomllib
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -37,4 +40,20 @@ def kernels() -> list[Extension]:
     return built
 
 
-setup(ext_modules=kernels(), options={"build_ext": {"parallel": os.cpu_count() or 1}})
+def index_readme() -> str:
+    """Returns the README as a package index shows it."""
+    sys.path.insert(0, str(Path(__file__).parent / "tools"))
+    from index_page import index_page  # beside this file, also in an sdist
+
+    urls = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    init = Path("src/barnabas/__init__.py").read_text(encoding="utf-8")
+    version = re.findall(r'^__version__ = "(.+)"$', init, re.MULTILINE)[0]
+    return index_page(Path("README.md").read_text(encoding="utf-8"), urls["Source"], f"v{version}")
+
+
+setup(
+    long_description=index_readme(),
+    long_description_content_type="text/markdown",
+    ext_modules=kernels(),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+)

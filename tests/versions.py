@@ -32,7 +32,17 @@ IN_JAR = "org/bytedeco/cpython/linux-x86_64/"
 LIMIT_S = 60.0
 RECORDS = 1_000
 COPIED = ("src", "tests", "benchmarks", "examples", "docs", "tools", ".ci")
-COPIED_FILES = ("pyproject.toml", "setup.py", "constraints.txt", "README.md", "CHANGELOG.md", "LICENSE", "Makefile")
+COPIED_FILES = (
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "constraints.txt",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "NOTICE",
+    "Makefile",
+)
 
 
 def find_interpreter(version: str, target: Path) -> Path | None:
