@@ -346,10 +346,11 @@ def show_clients(tenants: Sequence[Tenant], seconds: float) -> None:
 
 
 def show_summary(page: Any, where: Path) -> None:
-    from barnabas.report.terminal import summary_table
+    from barnabas.report.terminal import conclusion_lines, summary_table
 
     out = Console(highlight=False)
     out.print(summary_table(page.summary))
+    out.print("\n".join(conclusion_lines(page.conclusions)), markup=False, soft_wrap=True)
     out.print(f"The report: {(where / 'report.html').resolve().as_uri()}", soft_wrap=True)
 
 

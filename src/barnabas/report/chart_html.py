@@ -74,6 +74,7 @@ def _bar_panel(panel: BarPanel) -> str:
     rows = []
     for bar in panel.bars:
         if panel.are_dots:
+            # The highest is drawn first and largest, because all may be at the same place.
             track = "".join(_dot(mark, panel.unit, first, last) for mark in reversed(bar.marks))
         else:
             has_numbers = not bar.text

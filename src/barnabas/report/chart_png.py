@@ -158,7 +158,8 @@ def _bars(axes: Axes, panel: BarPanel) -> None:
             textcoords="offset points", va="center", fontsize=8.5,
         )  # fmt: skip
     axes.set_xlim(0, panel.end * (1.3 if has_texts else 1.0))
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    ticks = MaxNLocator(4).tick_values(0, panel.end)
+    axes.set_xticks([tick for tick in ticks if 0 <= tick <= panel.end * 1.001])
 
 
 def _dots(axes: Axes, panel: BarPanel) -> None:

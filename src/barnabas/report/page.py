@@ -116,7 +116,7 @@ def _tiles(summary: Mapping[str, Any]) -> str:
         ("fetched", size(summary["fetched_bytes"]), ""),
         ("p99 of Produce", duration(summary["produce_p99_ms"]), ""),
         ("throttle time", duration(summary["throttle_ms"]), "alarm" if summary["throttle_ms"] else ""),
-        ("clients with metrics", NONE if summary["clients"] is None else number(len(summary["clients"])), ""),
+        ("clients", NONE if summary["clients"] is None else number(len(summary["clients"])), ""),
         ("dead letters", number(summary["dead_letters"]), "alarm" if summary["dead_letters"] else ""),
     ]
     return (
