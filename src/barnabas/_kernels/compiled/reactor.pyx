@@ -37,6 +37,7 @@ cdef enum:
     JOIN_UP_TO = 1 << 16
     SMALL = 1 << 10
     MAX_PIECES = 512
+    C_MAX_UNPOLLED = 4
     # Flags in `Reactor.attention`.
     C_PREPARE = 0x100
     C_HELD = 0x200
@@ -49,6 +50,7 @@ cdef enum:
     C_BUSY = 3
     C_GONE = 4
 
+MAX_UNPOLLED = C_MAX_UNPOLLED
 PREPARE, HELD, NOTHING, UNKNOWN = C_PREPARE, C_HELD, C_NOTHING, C_UNKNOWN
 SENT, PARTLY_SENT, RESUME, BUSY, GONE = C_SENT, C_PARTLY_SENT, C_RESUME, C_BUSY, C_GONE
 
@@ -620,6 +622,7 @@ cdef class Reactor:
     cdef public list attention
     cdef public SelectorStats stats
     cdef public int64_t polled_ns
+    cdef Py_ssize_t _unpolled
 
     def __init__(self, wait, clock):
         self.wait = wait
@@ -695,13 +698,18 @@ cdef class Reactor:
         cdef dict buffered = self.buffered
         cdef dict by_fd
         cdef list events
-        cdef int64_t now
-        cdef int64_t started = self.clock()
+        cdef int64_t now = self.clock()
+        cdef int64_t started
         cdef uint32_t ready
         cdef PyObject *found
-        events = self.wait(0 if buffered else timeout_ms)
-        now = self.polled_ns = self.clock()
-        self.stats.select_ns += now - started
+        if not self.may_skip_poll(buffered):
+            started = now
+            events = self.wait(0 if buffered else timeout_ms)
+            now = self.clock()
+            self.stats.select_ns += now - started
+        else:
+            events = []
+        self.polled_ns = now
         if arrange is not None:
             arrange(events)
         if buffered:
@@ -723,6 +731,18 @@ cdef class Reactor:
         if events or buffered:
             self.stats.io_ns += <int64_t>self.clock() - now
         return now
+
+    cdef bint may_skip_poll(self, dict buffered) except -1:
+        """Whether requests that were read ahead may be taken before the sockets are polled."""
+        self._unpolled += len(buffered)
+        if buffered and self._unpolled <= C_MAX_UNPOLLED:
+            for channel in buffered:
+                if (<KafkaChannel?>channel).send is not None:
+                    break
+            else:
+                return True
+        self._unpolled = 0
+        return False
 
     cdef int handle(self, KafkaChannel channel, uint32_t ready, int64_t now) except -1:
         """Reads a ready channel. Leaves an error in `attention`, so that it affects only this channel."""

@@ -255,7 +255,8 @@ def test_a_request_from_a_channel_that_is_muted_is_a_bug(reactor: Any) -> None:
 @pytest.mark.mechanism("N08")
 def test_a_poll_takes_one_request_of_each_channel_that_is_ready(reactor: Any) -> None:
     told: list[float] = []
-    buffered, watched, muted = (channel_of(reactor, Wire(framed(b"1", b"2"))) for _ in range(3))
+    requests = framed(b"1", *[b"2"] * (reactor.MAX_UNPOLLED + 1))
+    buffered, watched, muted = (channel_of(reactor, Wire(requests)) for _ in range(3))
 
     def events(timeout_ms: float) -> list[tuple[int, int]]:
         told.append(timeout_ms)
@@ -264,8 +265,15 @@ def test_a_poll_takes_one_request_of_each_channel_that_is_ready(reactor: Any) ->
     selector = reactor_of(reactor, events)
     selector.by_fd.update({1: buffered, 2: watched, 3: muted})
     buffered.read()
-    selector.buffered[buffered] = None
     muted.mute_state = MUTED
+    for _ in range(reactor.MAX_UNPOLLED):
+        selector.buffered[buffered] = None
+        selector.move(300)
+        assert told == [], "the sockets are not polled"
+        assert len(selector.completed_receives) == 1
+        selector.completed_receives.clear()
+    selector.buffered[buffered] = None
+    selector.stats.io_ns = 0
     now = selector.move(300)
     assert told == [0], "what is in memory is not waited for"
     assert [(channel, bytes(payload)) for channel, payload in selector.completed_receives] == [

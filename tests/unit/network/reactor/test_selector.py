@@ -14,12 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas._kernels import reactor
 from barnabas.network.reactor.channel import ChannelState
 from barnabas.network.reactor.memory_pool import SimpleMemoryPool
 from barnabas.network.reactor.poller import READ
 from barnabas.network.reactor.send import NetworkSend
 from network_fixtures import WAIT_S, nothing_left_behind, tcp_pair
 from unit.network.reactor.selector_bench import WAIT_MS, Bench, bench, framed
+
+MAX_UNPOLLED = reactor.MAX_UNPOLLED
 
 # ---------------------------------------------------------------------------------------------------- N08
 
@@ -57,10 +60,22 @@ def test_requests_that_were_read_ahead_are_not_waited_for() -> None:
     with bench() as b:
         _, client = b.connect()
         client.send(framed(b"1", b"2", b"3"))
-        b.poll()
-        b.poll()
-        b.poll()
-        assert b.poller.timeouts == [WAIT_MS, 0, 0]
+        received = [request for _ in range(3) for request in b.poll()]
+        assert received == [("c", b"1"), ("c", b"2"), ("c", b"3")]
+        assert b.poller.timeouts == [WAIT_MS]
+
+
+@pytest.mark.mechanism("N08")
+def test_requests_that_were_read_ahead_delay_the_other_channels_by_a_few_requests() -> None:
+    with bench() as b:
+        _, client = b.connect()
+        _, neighbour = b.connect("d")
+        client.send(framed(*(b"%d" % number for number in range(20))))
+        assert b.poll() == [("c", b"0")]
+        neighbour.send(framed(b"x"))
+        received = [request for _ in range(MAX_UNPOLLED + 1) for request in b.poll()]
+        assert received == [("c", b"%d" % number) for number in range(1, MAX_UNPOLLED + 2)] + [("d", b"x")]
+        assert b.poller.timeouts == [WAIT_MS, 0]
 
 
 @pytest.mark.mechanism("N08")
@@ -134,7 +149,7 @@ def test_a_client_that_does_not_wait_for_its_answers_is_read_without_asking_the_
             assert channel.events == 0
             b.answer(channel)
             assert b.poll() == [("c", b"%d" % number)]
-            assert b.poller.timeouts[-1] == 0
+            assert b.poller.timeouts.count(WAIT_MS) == 2, "the poller is not asked to wait"
             b.selector.request_received(channel)
             client.send(framed(b"%d" % (number + 1)))
         b.answer(channel)
