@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
-# cython: freethreading_compatible=True
+# cython: freethreading_compatible=True, binding=False
 """CRC-32C with the fastest implementation for this processor; ``crc32c_kernels.h`` explains them.
 
 If there is none (the processor is not an x86-64, or older than 2010), the package ``crc32c`` is used, for compiled

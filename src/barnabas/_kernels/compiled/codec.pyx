@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=False
-# cython: freethreading_compatible=True, auto_pickle=False
+# cython: freethreading_compatible=True, binding=False, auto_pickle=False
 """Decodes and encodes messages by their declaration; the twin generates Python source from it.
 
 A `_Struct` is the declaration of a struct, resolved for one version: which fields are on the wire, in which order

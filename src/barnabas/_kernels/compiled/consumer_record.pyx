@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
-# cython: freethreading_compatible=True
+# cython: freethreading_compatible=True, binding=False
 """Records as an application gets them, compiled: the twin of `pure.consumer_record`, with the same behaviour.
 
 It creates one object per record directly from the bytes of a fetch: the record parser finds the fields, and this module

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=False
-# cython: freethreading_compatible=True
+# cython: freethreading_compatible=True, binding=False
 """The request header, compiled: the common case of `headers.parse_request_header`, which is its twin.
 
 It reads the form that nearly all requests have: a known API, a client id in UTF-8, no tagged fields. It returns None

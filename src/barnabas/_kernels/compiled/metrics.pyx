@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
-# cython: freethreading_compatible=True
+# cython: freethreading_compatible=True, binding=False
 """The buckets of histograms and the counts of meters: the twin of `pure.metrics`, which explains them.
 
 A column keeps its weights in pages of one power of two each, allocated with the first value: request times spread over

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=False
-# cython: freethreading_compatible=True, auto_pickle=False
+# cython: freethreading_compatible=True, binding=False, auto_pickle=False
 """Sends, channels and the reactor that moves their bytes: the twin of `pure.reactor`, which explains them."""
 
 from cpython.buffer cimport PyBUF_WRITE

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, embedsignature=False
-# cython: freethreading_compatible=True
+# cython: freethreading_compatible=True, binding=False
 """The record codec, compiled: the twin of `pure.record_codec`, with the same names and the same behaviour.
 
 The twin describes the format of a record. Here one function, `parse_record`, reads any record from any bytes: it never

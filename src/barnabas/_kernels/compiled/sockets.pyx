@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=False
-# cython: freethreading_compatible=True
+# cython: freethreading_compatible=True, binding=False
 """Non-blocking system calls that keep the GIL.
 
 Python releases the GIL around every system call on a socket, because the call might block. Here none can: the sockets

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=False
-# cython: freethreading_compatible=True, auto_pickle=False
+# cython: freethreading_compatible=True, binding=False, auto_pickle=False
 """The moments of a request, compiled: the twin of `pure.timeline`, which explains it."""
 
 cimport cython
