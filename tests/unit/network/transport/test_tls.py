@@ -513,6 +513,26 @@ def test_the_end_is_told_from_a_truncation(tmp_path: Path) -> None:
             server.recv(10)
 
 
+@pytest.mark.mechanism("A01")
+@pytest.mark.parametrize("left", [False, True], ids=["peer-there", "peer-left"])
+def test_close_notify_goes_to_a_peer_that_may_read_it(tmp_path: Path, left: bool) -> None:
+    """One that ended the stream without close_notify has left: its close costs the close of a socket and no more."""
+    with transports(tmp_path) as (server, client):
+        send_all(server, b"first")  # after the session ticket
+        assert receive(client, 5) == b"first"
+        if left:
+            client.socket.shutdown(socket.SHUT_WR)
+            wait_readable(server)
+            with pytest.raises(EOFError):
+                server.recv(10)
+        server.close()
+        wait_readable(client)
+        if left:
+            assert client.socket.recv(100) == b""
+        else:
+            assert client.recv(100) == b""  # the end, and no truncation
+
+
 def test_a_damaged_record_ends_the_connection_after_what_came_before(tmp_path: Path) -> None:
     with transports(tmp_path) as (server, client):
         client._write(b"intact")
