@@ -60,6 +60,10 @@ UNLIMITED = 2**31 - 1
 PREPARED_PER_POLL = 16
 """How many handshakes and authentications one poll continues. The rest stays ready for the next poll, so that requests
 of open connections do not wait for hundreds of new ones."""
+PREPARED_NS = 500_000
+"""How long one poll continues them: after this time it leaves the rest to the next poll."""
+ENDED_PER_POLL = 8
+"""How many lost connections one poll closes, so that requests do not wait while hundreds of clients leave at once."""
 
 _READY = ChannelState.READY
 """Bound here because it is used before every request: a member lookup in an enum class costs as much as a call."""
@@ -144,6 +148,8 @@ class Selector:
         self._waker = make_waker(self._poller)
         self._stepped: deque[KafkaChannel] = deque()
         """Channels whose handshake step another thread has completed. That thread appends, this one takes."""
+        self._ended: deque[tuple[KafkaChannel, Exception]] = deque()
+        """Channels whose last read failed and that wait to be closed. The poller does not watch them."""
 
     # -- connections
 
@@ -432,43 +438,70 @@ class Selector:
         """Lets the reactor wait and read, and handles the channels it leaves. Returns the time when the wait ended."""
         reactor = self.reactor
         buffered = reactor.buffered
-        now = reactor.move(timeout_ms, self._may_run_out)
+        now = reactor.move(0 if self._ended else timeout_ms, self._may_run_out)
+        preparing = []
         if reactor.attention:
             left, reactor.attention = reactor.attention, []
-            preparing = []
             for channel, flags, error in left:
                 if flags & UNKNOWN:
                     self._woken(channel)
                 elif flags & PREPARE:
                     preparing.append((channel, flags))
+                elif error is not None:
+                    self._end(channel, error)
                 else:
-                    self._attend(channel, flags, error, now)
+                    self._attend(channel, flags, None, now)
+        if self._ended:
+            self._close_ended(now)
+        if preparing or self._stepped:
+            deadline = self._now() + PREPARED_NS
             if preparing:
-                self._prepare(preparing, buffered, now)
-        if self._stepped:
-            self._continue_stepped(now)
+                self._prepare(preparing, buffered, now, deadline)
+            if self._stepped:
+                self._continue_stepped(now, deadline)
         return now
 
-    def _prepare(self, channels: list[tuple[KafkaChannel, int]], buffered: dict[KafkaChannel, None], now: int) -> None:
+    def _end(self, channel: KafkaChannel, error: Exception) -> None:
+        """Queues a channel whose last read failed to be closed, in this poll or a later one."""
+        if len(self._ended) >= ENDED_PER_POLL:
+            self._watch(channel, 0)  # otherwise each poll would read its end again
+        self._ended.append((channel, error))
+
+    def _close_ended(self, now: int) -> None:
+        """Closes the channels that have waited longest after their last read failed, as many as one poll may."""
+        for _ in range(min(len(self._ended), ENDED_PER_POLL)):
+            channel, error = self._ended.popleft()
+            if self.open_or_closing(channel.id) is channel:  # not closed meanwhile, for another reason
+                self._attend(channel, 0, error, now)
+
+    def _prepare(
+        self, channels: list[tuple[KafkaChannel, int]], buffered: dict[KafkaChannel, None], now: int, deadline: int
+    ) -> None:
         """Continues connecting, handshake and authentication of some ready channels. The rest stays for the next poll.
 
         With which one it begins is left to chance: otherwise a few busy peers could keep all others from being ready.
         """
-        if len(channels) > PREPARED_PER_POLL:
+        if len(channels) > 1:
             start = self._random.randrange(len(channels))
             channels = channels[start:] + channels[:start]
-            if buffered:  # the poller does not report those again
-                rest = (channel for channel, _ in channels[PREPARED_PER_POLL:])
-                self.reactor.buffered.update((channel, None) for channel in rest if channel in buffered)
+        done = 0
         for channel, flags in channels[:PREPARED_PER_POLL]:
             self._attend(channel, flags, None, now)
+            done += 1
+            if self._now() > deadline:
+                break
+        if buffered:  # the poller does not report those again
+            rest = (channel for channel, _ in channels[done:])
+            self.reactor.buffered.update((channel, None) for channel in rest if channel in buffered)
 
-    def _continue_stepped(self, now: int) -> None:
+    def _continue_stepped(self, now: int, deadline: int) -> None:
         """Continues the handshakes whose step another thread has completed, as many as one poll may."""
         for _ in range(min(len(self._stepped), PREPARED_PER_POLL)):
             channel = self._stepped.popleft()
             if self.channels.get(channel.id) is channel:
                 self._attend(channel, READ | PREPARE, None, now)
+            if self._now() > deadline:
+                break
         if self._stepped:
             self.wakeup()
 

@@ -12,7 +12,7 @@ import pytest
 from barnabas.common.errors import AuthenticationError
 from barnabas.network.reactor.channel import Authenticator, ChannelState, KafkaChannel
 from barnabas.network.reactor.memory_pool import SimpleMemoryPool
-from barnabas.network.reactor.selector import CloseMode
+from barnabas.network.reactor.selector import ENDED_PER_POLL, CloseMode
 from barnabas.network.reactor.send import NetworkSend
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
 from unit.network.reactor.selector_bench import PART_MS, bench, framed
@@ -63,6 +63,51 @@ def test_a_peer_that_vanishes_in_the_middle_of_a_request_is_lost(begun: bytes, r
         assert channel.transport.socket.fileno() == -1
         assert channel.error is not None
         assert (b.selector.channels, b.selector.closing_channels) == ({}, {})
+
+
+@pytest.mark.mechanism("N06")
+def test_one_poll_closes_only_some_of_many_lost_connections() -> None:
+    """A request that arrives while hundreds of clients leave is handed out before the last of them is closed."""
+    with bench() as b:
+        count = 5 * ENDED_PER_POLL
+        leaving = [b.connect(f"leaving-{number}")[1] for number in range(count)]
+        _, good = b.connect("good")
+        for client in leaving:
+            client.close()
+        lost: list[str] = []
+        sent = received = 0
+        for _ in range(1000):
+            if sent == received:
+                good.send(framed(b"meanwhile"))
+                sent += 1
+            requests = b.poll(100)
+            assert len(b.selector.disconnected) <= ENDED_PER_POLL
+            lost += [channel.id for channel, _ in b.selector.disconnected]
+            received += len(requests)
+            if len(lost) == count:
+                break
+        assert sorted(lost) == sorted(f"leaving-{number}" for number in range(count))
+        assert received > 1
+        assert list(b.selector.channels) == ["good"]
+        assert b.poll(0) == []
+        assert b.poller.timeouts[-1] == 0
+
+
+def test_a_channel_that_waits_to_be_closed_may_be_closed_by_its_owner() -> None:
+    with bench() as b:
+        names = [str(number) for number in range(3 * ENDED_PER_POLL)]
+        connected = [b.connect(name) for name in names]
+        for _, client in connected:
+            client.close()
+        b.poll(100)
+        waiting = list(b.selector.channels.values())
+        assert waiting
+        for channel in waiting:
+            b.selector.close(channel, CloseMode.DISCARD_NO_NOTIFY)
+        b.poll(0)
+        b.poll(0)
+        assert b.selector.channels == {}
+        assert b.selector.stats.connections_closed == len(names)
 
 
 # ---------------------------------------------------------------------------------------------------- N18

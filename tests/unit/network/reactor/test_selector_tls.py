@@ -22,7 +22,7 @@ from barnabas.common.errors import SslAuthenticationError
 from barnabas.network.reactor.channel import ANONYMOUS, AnonymousAuthenticator, ChannelState
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.reactor.memory_pool import SimpleMemoryPool
-from barnabas.network.reactor.selector import PREPARED_PER_POLL, Selector
+from barnabas.network.reactor.selector import PREPARED_NS, PREPARED_PER_POLL, Selector
 from barnabas.network.reactor.send import NetworkSend
 from barnabas.network.transport.handshakes import HandshakePool
 from barnabas.network.transport.tls import TlsTransportLayer
@@ -174,6 +174,34 @@ def test_one_poll_continues_only_some_handshakes(tmp_path: Path) -> None:
             b.poll(100)
             assert len(continued) - before <= PREPARED_PER_POLL
             if len(set(continued)) == count:
+                break
+        else:
+            pytest.fail("some are never continued")
+
+
+@pytest.mark.mechanism("A01")
+def test_one_poll_continues_handshakes_for_a_limited_time(tmp_path: Path) -> None:
+    """The first one exceeds the limit here, so each poll continues one and leaves the others ready."""
+    server_context = context(tmp_path, server_side=True, identity=PKI.server_ec)
+    continued: list[str] = []
+
+    class Slow(TlsTransportLayer):
+        def handshake(self) -> int:
+            continued.append(str(self.socket.getpeername()))
+            b.clock.advance(1 + PREPARED_NS / 1e6)
+            return 0  # without reading: it stays ready
+
+    def slow(_: str, sock: socket.socket) -> tuple[TlsTransportLayer, AnonymousAuthenticator]:
+        return Slow(sock, server_context, server_side=True), ANONYMOUS
+
+    with bench(channel_factory=slow) as b:
+        for number in range(4):
+            b.connect(str(number))[1].send(b"\x16")
+        for _ in range(1000):
+            before = len(continued)
+            b.poll(100)
+            assert len(continued) - before <= 1
+            if len(set(continued)) == 4:
                 break
         else:
             pytest.fail("some are never continued")
