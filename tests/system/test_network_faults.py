@@ -424,7 +424,7 @@ def test_a_reader_that_never_reads_is_closed_when_it_has_been_idle(
         (lost,) = server.await_disconnects()
         assert f"-{lazy.address}-" in lost
         assert server.sockets.quotas.total == len(bystanders)
-        assert sum(processor.expired_connections_killed for processor in server.sockets.processors) == 1
+        assert sum(processor.selector.stats.idle_closed for processor in server.sockets.processors) == 1
         assert lines_about(caplog, lazy.address) == ["DEBUG"]
         bystanders.ask_all()
 

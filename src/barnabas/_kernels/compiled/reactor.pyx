@@ -599,7 +599,10 @@ cdef class SelectorStats:
     cdef public int64_t failed_authentications
     cdef public int64_t failed_reauthentications
     cdef public int64_t successful_authentications
+    cdef public int64_t successful_authentications_no_reauth
     cdef public int64_t successful_reauthentications
+    cdef public int64_t reauthentication_ns
+    cdef public int64_t longest_reauthentication_ns
     cdef public int64_t idle_closed
     cdef public int64_t invalid_receives
     cdef public int64_t bytes_received

@@ -507,6 +507,10 @@ class SelectorStats:
         self.connections_created = self.connections_closed = self.idle_closed = 0
         self.failed_authentications = self.failed_reauthentications = self.invalid_receives = 0
         self.successful_authentications = self.successful_reauthentications = 0
+        self.successful_authentications_no_reauth = 0
+        """Those whose peer does not authenticate again when its session ends."""
+        self.reauthentication_ns = self.longest_reauthentication_ns = 0
+        """How long the successful ones took, in total and at most."""
         self.bytes_received = self.bytes_sent = 0
         self.select_ns = self.io_ns = 0
 

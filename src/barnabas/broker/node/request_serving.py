@@ -195,4 +195,7 @@ class RequestServing:
         channel.new_gauge("ResponseQueueSize", lambda: self.channel.response_queue_size)
         sockets = KafkaMetricsGroup(self._registry, "kafka.network", "SocketServer")
         sockets.new_gauge("MemoryPoolAvailable", lambda: server.memory_pool.available)
+        sockets.new_gauge(
+            "ExpiredConnectionsKilledCount", lambda: sum(one.expired_connections_killed for one in server.processors)
+        )
         sockets.new_gauge("MemoryPoolUsed", lambda: server.memory_pool.size - server.memory_pool.available)

@@ -8,7 +8,7 @@ from typing import Final
 from barnabas._kernels import reactor
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.registry import Metrics
-from barnabas.metrics.stats import Avg, CountedAvg, CountedMax, CountedRate, CountedTotal, Counter, Max, Measurable
+from barnabas.metrics.stats import CountedAvg, CountedMax, CountedRate, CountedTotal, Counter, Measurable
 from barnabas.metrics.units import TimeUnit
 
 SelectorStats = reactor.SelectorStats
@@ -16,11 +16,7 @@ SelectorStats = reactor.SelectorStats
 TICK_MS: Final = 1_000
 """How often rates are updated from the counts."""
 _LENGTH_PREFIX: Final = 4
-
-
-def _never() -> int:
-    """The count of an event that cannot happen here."""
-    return 0
+_NS_PER_MS: Final = 1_000_000
 
 
 class NodeTraffic:
@@ -46,13 +42,15 @@ class SelectorMetrics:
 
     The selector's own counts, connections and the time in ``select`` and after it, are in its `SelectorStats`.
 
-    A connection without TLS and SASL has no authentication: it is ready as soon as it is established. So Kafka's
-    authentication metrics exist and stay zero, as in Kafka's clients on such a connection.
+    A connection without TLS and SASL has no authentication: it is ready as soon as it is established, so Kafka's
+    authentication metrics stay zero. Brokers do not authenticate again, so a client's
+    ``successful-authentication-no-reauth-total`` counts all authentications, as in Apache Kafka.
     """
 
     def __init__(self, metrics: Metrics, prefix: str, stats: SelectorStats) -> None:
         """``prefix`` begins the group: ``producer`` makes ``producer-metrics`` and ``producer-node-metrics``."""
         self._metrics = metrics
+        self._stats = stats
         self._group = f"{prefix}-metrics"
         self._node_group = f"{prefix}-node-metrics"
         self._by_node: dict[str, NodeTraffic] = {}
@@ -79,17 +77,25 @@ class SelectorMetrics:
             "connections refused when they authenticated once more",
             lambda: stats.failed_reauthentications,
         )
-        description = "Total of connections authenticated with brokers that do not ask for it once more."
-        self._add("successful-authentication-no-reauth-total", description, CountedTotal(_never))
-        for name, latency in (("avg", Avg()), ("max", Max())):
-            self._metrics.add_metric(
-                metrics.metric_name(
-                    f"reauthentication-latency-{name}",
-                    self._group,
-                    description="Milliseconds that it took to authenticate once more.",
-                ),
-                latency,
-            )
+        self._add(
+            "successful-authentication-no-reauth-total",
+            "Total of connections authenticated whose peer does not authenticate again.",
+            CountedTotal(lambda: stats.successful_authentications_no_reauth),
+        )
+
+        def reauthentications() -> int:
+            return stats.successful_reauthentications
+
+        self._add(
+            "reauthentication-latency-avg",
+            "Milliseconds of a re-authentication, on average.",
+            CountedAvg(lambda: round(stats.reauthentication_ns / _NS_PER_MS), reauthentications),
+        )
+        self._add(
+            "reauthentication-latency-max",
+            "Milliseconds of a re-authentication, at most.",
+            CountedMax(lambda: round(stats.longest_reauthentication_ns / _NS_PER_MS), reauthentications),
+        )
         self._meter("request", "requests sent", self._requests)
         self._meter("response", "answers received", self._responses)
         self._meter("outgoing-byte", "bytes sent", self._bytes_sent)
@@ -173,6 +179,7 @@ class SelectorMetrics:
             metric.value(wall_ms)
         for node in self._nodes:
             node.largest = 0
+        self._stats.longest_reauthentication_ns = 0
 
     def _register(self, node_id: str) -> NodeTraffic:
         node = self._by_node[node_id] = NodeTraffic()

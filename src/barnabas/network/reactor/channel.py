@@ -52,6 +52,8 @@ class ServerSession(Authenticator, Protocol):
 
     session_expires_ns: int | None
     """When requests are no longer served, on the monotonic clock; None if the session does not end."""
+    peer_reauthenticates: bool
+    """Whether the client learns when its session ends, and so can authenticate again in time."""
 
     def begin_reauthentication(self, handshake: memoryview) -> bool:
         """Takes the SaslHandshake of an authenticated client.

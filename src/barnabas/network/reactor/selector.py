@@ -129,7 +129,8 @@ class Selector:
         self._delayed_closes: deque[tuple[int, KafkaChannel]] = deque()
         self._session_ends: dict[KafkaChannel, int] = {}
         """When to authenticate again, by channel of a client."""
-        self._reauthenticating: set[KafkaChannel] = set()
+        self._reauthenticating: dict[KafkaChannel, int] = {}
+        """When each channel began to authenticate again."""
         self._random = random.Random(seed)  # noqa: S311 - fairness, not secrecy
         self._out_of_memory = False
         self._may_run_out = self._arrange if memory_pool.bounded else None
@@ -310,7 +311,7 @@ class Selector:
         """Lets a broker's client authenticate again; false if its SaslHandshake is a request like any other."""
         if not channel.authenticator.begin_reauthentication(handshake):
             return False
-        self._reauthenticating.add(channel)
+        self._reauthenticating[channel] = self._now()
         channel.state = ChannelState.AUTHENTICATE
         self._watch(channel, READ | WRITE)  # it is writable, so the next poll continues
         return True
@@ -322,7 +323,7 @@ class Selector:
             return False
         del self._session_ends[channel]
         channel.authenticator.begin_reauthentication(self.completed_receives.append)
-        self._reauthenticating.add(channel)
+        self._reauthenticating[channel] = self._now()
         channel.state = ChannelState.AUTHENTICATE
         channel.send = send
         self._watch(channel, READ | WRITE)
@@ -616,11 +617,17 @@ class Selector:
         return False
 
     def _authentication_succeeded(self, channel: KafkaChannel) -> None:
-        if channel in self._reauthenticating:
-            self._reauthenticating.remove(channel)
-            self.stats.successful_reauthentications += 1
+        stats = self.stats
+        began_ns = self._reauthenticating.pop(channel, None)
+        if began_ns is not None:
+            taken_ns = self._now() - began_ns
+            stats.successful_reauthentications += 1
+            stats.reauthentication_ns += taken_ns
+            stats.longest_reauthentication_ns = max(stats.longest_reauthentication_ns, taken_ns)
         else:
-            self.stats.successful_authentications += 1
+            stats.successful_authentications += 1
+            if not getattr(channel.authenticator, "peer_reauthenticates", False):
+                stats.successful_authentications_no_reauth += 1
         due_ns = getattr(channel.authenticator, "reauthenticate_at_ns", None)
         if due_ns is not None:
             self._session_ends[channel] = due_ns
@@ -715,7 +722,7 @@ class Selector:
         self.channels.pop(channel.id, None)
         self.closing_channels.pop(channel.id, None)
         self._session_ends.pop(channel, None)
-        self._reauthenticating.discard(channel)
+        self._reauthenticating.pop(channel, None)
         channel.abandon_receive()
         if channel.error is not None:
             # The traceback's frames hold the channel and its last read: a cycle that only the garbage collector breaks.

@@ -20,7 +20,7 @@ from barnabas.common.clock import Clock
 from barnabas.common.errors import InvalidRequestError, ProtocolError, UnsupportedVersionError
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.network.client.client_config import SOFTWARE_NAME
-from barnabas.network.reactor.channel import ChannelState, KafkaChannel, ServerSession
+from barnabas.network.reactor.channel import KafkaChannel, ServerSession
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.reactor.memory_pool import MemoryPool
 from barnabas.network.reactor.mute import ChannelMuteEvent
@@ -115,6 +115,7 @@ class Processor:
         self._woken = False
         self._next_index = 0
         self.expired_connections_killed = 0
+        """Connections whose session has ended without a re-authentication. Idle ones do not count."""
         self.bad_requests = 0
         self._should_run = True
         self._started = threading.Event()
@@ -397,9 +398,7 @@ class Processor:
     # -- closing
 
     def _process_disconnected(self) -> None:
-        for channel, state in self.selector.disconnected:
-            if state is ChannelState.EXPIRED:
-                self.expired_connections_killed += 1
+        for channel, _ in self.selector.disconnected:
             self._forget(channel)
         self.selector.disconnected.clear()
 

@@ -74,6 +74,10 @@ class SaslServerChannelAuthenticator:
     def session_expires_ns(self) -> int | None:
         return self._authenticator.session_expires_ns
 
+    @property
+    def peer_reauthenticates(self) -> bool:
+        return self._authenticator.client_reauthenticates
+
     def begin_reauthentication(self, handshake: memoryview) -> bool:
         if not self._authenticator.may_reauthenticate():
             return False

@@ -59,6 +59,7 @@ def test_queues_and_memory_can_be_looked_at() -> None:
         assert found["ResponseQueueSize"] == 0
         assert found["MemoryPoolAvailable"] == 200_000_000
         assert found["MemoryPoolUsed"] == 0
+        assert found["ExpiredConnectionsKilledCount"] == 0
 
 
 def test_to_close_what_was_never_opened_does_no_harm() -> None:

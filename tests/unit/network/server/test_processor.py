@@ -343,7 +343,7 @@ def test_an_idle_connection_is_closed_and_counted() -> None:
         s.clock.advance(20_001)
         s.turn()
         idle.await_close()
-        assert s.processor.expired_connections_killed == 1
+        assert s.processor.selector.stats.idle_closed == 1
         assert (s.quotas.total, len(s.disconnected)) == (1, 1)
         assert busy.receive()[0] == 1
 

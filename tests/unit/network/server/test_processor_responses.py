@@ -303,6 +303,6 @@ def test_a_connection_that_expires_while_its_requests_are_handled_is_kept_for_th
                 request = s.handled()
         s.turn()
         assert s.disconnected == [request.connection_id]
-        assert (s.quotas.total, s.received, s.processor.expired_connections_killed) == (0, 0, 1)
+        assert (s.quotas.total, s.received, s.processor.selector.stats.idle_closed) == (0, 0, 1)
         client.await_close()
         assert s.times.of(ApiKey.HEARTBEAT).histograms[0].count == (1 if answered else 3)

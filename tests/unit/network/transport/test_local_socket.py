@@ -324,7 +324,7 @@ def test_an_idle_connection_is_closed() -> None:
             assert real.is_local
             real.poll_until(lambda: real.client.connection_failed(real.node))
         assert server.await_disconnects() == script.connections
-        assert sum(processor.expired_connections_killed for processor in server.sockets.processors) == 1
+        assert sum(processor.selector.stats.idle_closed for processor in server.sockets.processors) == 1
 
 
 @pytest.mark.parametrize(("asked", "allowed"), [(30_000, {60_000}), (-1, None)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -11,6 +12,8 @@ import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import SaslAuthenticationError
+from barnabas.metrics.registry import Metrics
+from barnabas.network.client.selector_metrics import SelectorMetrics
 from barnabas.network.reactor.channel import Authenticator, ChannelState, KafkaChannel
 from barnabas.network.reactor.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.reactor.selector import CloseMode, Selector
@@ -307,6 +310,21 @@ class TestSessions:
             stepped.clock.advance(999)
             stepped.receive((client, framed(handshake("PLAIN"))))
 
+    @pytest.mark.parametrize(("version", "unaware"), [(0, 1), (1, 0), (2, 0)])
+    def test_clients_that_do_not_learn_when_their_session_ends_are_counted(self, version: int, unaware: int) -> None:
+        with listening(settings({"PLAIN": 10_000})) as stepped:
+            exchange(stepped, stepped.connect(), handshake("PLAIN"), plain("alice", version=version))
+            stats = stepped.selector.stats
+            assert (stats.successful_authentications, stats.successful_authentications_no_reauth) == (1, unaware)
+
+    def test_idle_connections_are_not_counted_as_ended_sessions(self) -> None:
+        with listening(settings({"PLAIN": 10_000})) as stepped:
+            exchange(stepped, stepped.connect(), *LOG_IN)
+            stepped.clock.advance(600_001)
+            stepped.turn_until(lambda: stepped.disconnected)
+            assert stepped.selector.stats.idle_closed == 1
+            assert stepped.processor.expired_connections_killed == 0
+
     def test_memory_of_the_handshake_is_returned(self) -> None:
         pool = SimpleMemoryPool(1_000, 1_000)
         with listening(settings({"PLAIN": 10_000}), pool=pool) as stepped:
@@ -393,6 +411,30 @@ class TestClient:
             dialer.send(7)
             dialer.turn_until(lambda: dialer.received == [5, 6, 7])
             assert stepped.processor.expired_connections_killed == 0
+
+    @pytest.mark.mechanism("A09")
+    def test_the_latency_of_authenticating_again(self) -> None:
+        with listening(settings({"PLAIN": 10_000})) as stepped, closing(Dialer(stepped)) as dialer:
+            registry = Metrics(clock=stepped.clock)
+            metrics = SelectorMetrics(registry, "test", dialer.selector.stats)
+
+            def measured(name: str) -> float:
+                metric = registry.metric(registry.metric_name(name, "test-metrics"))
+                assert metric is not None
+                return float(metric.value(stepped.clock.milliseconds()))
+
+            dialer.turn_until(lambda: dialer.selector.is_channel_ready("n"))
+            assert measured("successful-authentication-no-reauth-total") == 1, "brokers do not authenticate again"
+            assert math.isnan(measured("reauthentication-latency-max"))
+            for number, latency_ms in enumerate((40, 20)):
+                stepped.clock.advance(9_900)
+                dialer.send(number)
+                stepped.clock.advance(latency_ms)
+                dialer.turn_until(lambda number=number: number in dialer.received)
+                metrics.polled(stepped.clock.milliseconds())
+            assert dialer.selector.stats.successful_reauthentications == 2
+            assert measured("reauthentication-latency-avg") == 30
+            assert measured("reauthentication-latency-max") == 40
 
     @pytest.mark.mechanism("A09")
     def test_responses_to_earlier_requests_are_delivered(self) -> None:
