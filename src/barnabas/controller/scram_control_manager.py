@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MIN_ITERATIONS = 4096
-MAX_ITERATIONS = 16_384
-_HASHES = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_SHA_512: "sha512"}
-
 
 class ScramControlManager:
     """Holds credentials by user and mechanism.
@@ -89,25 +85,27 @@ class ScramControlManager:
         if len(changes) > 1:
             raise DuplicateResourceError("The request has the user more than once.")
         from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
+        from barnabas.security.sasl import scram
 
         if isinstance(change, ScramCredentialDeletion):
             removal = RemoveUserScramCredentialRecord(name=change.name, mechanism=mechanism.value)
             return ApiMessageAndVersion(removal, 0)
         if not change.salted_password:
             raise UnacceptableCredentialError("The salted password must not be empty.")
-        stored_key, server_key = derive_keys(mechanism, bytes(change.salted_password))
+        algorithm, salted = scram.HASHES[mechanism.name.replace("_", "-")], bytes(change.salted_password)
         record = UserScramCredentialRecord(
             name=change.name,
             mechanism=mechanism.value,
             salt=bytes(change.salt),
-            stored_key=stored_key,
-            server_key=server_key,
+            stored_key=scram.stored_key(algorithm, salted),
+            server_key=scram.server_key(algorithm, salted),
             iterations=change.iterations,
         )
         return ApiMessageAndVersion(record, 0)
 
     def _check(self, change: ScramCredentialDeletion | ScramCredentialUpsertion) -> ScramMechanism:
         from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
+        from barnabas.security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
 
         if not self._features.metadata_version.supports_scram:
             raise UnsupportedVersionError("The cluster's metadata.version does not support SCRAM credentials.")
@@ -137,13 +135,3 @@ class ScramControlManager:
         if self._credentials.pop(ScramUser(record.mechanism, record.name)) is None:
             raise MetadataReplayError(f"cannot remove the SCRAM credential of {record.name!r}: it does not exist")
         log.info("Removed the SCRAM credential of %s for mechanism %d", record.name, record.mechanism)
-
-
-def derive_keys(mechanism: ScramMechanism, salted_password: bytes) -> tuple[bytes, bytes]:
-    """Returns StoredKey and ServerKey of RFC 5802, section 3."""
-    import hashlib
-    import hmac
-
-    algorithm = _HASHES[mechanism]
-    client_key = hmac.digest(salted_password, b"Client Key", algorithm)
-    return hashlib.new(algorithm, client_key).digest(), hmac.digest(salted_password, b"Server Key", algorithm)

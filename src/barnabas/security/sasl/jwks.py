@@ -19,6 +19,7 @@ from urllib.request import url2pathname
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import InvalidConfigurationError
 from barnabas.common.extras import extra
+from barnabas.security.reloaded_file import ReloadedFile
 from barnabas.security.sasl.oauth_http import MAX_BYTES, HttpError
 from barnabas.security.sasl.token_validator import VerificationKey, algorithms_of
 
@@ -78,39 +79,20 @@ class JwksFile:
     """The key set of a file, which is read again when it has changed."""
 
     def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
-        self._version = self._current_version()
-        self._keys = self._read()
+        self._file = ReloadedFile(path, _read_key_set)
 
     def find(self, key_id: str | None) -> VerificationKey | None:
-        version = self._current_version()
-        if version != self._version:
-            self._version = version
-            try:
-                self._keys = self._read()
-            except InvalidConfigurationError as error:
-                log.error("Keeping the last key set: %s", error)
-        return self._keys.find(key_id)
+        return self._file.contents().find(key_id)
 
-    def _current_version(self) -> tuple[int, int, int] | None:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def _read(self) -> StaticKeySet:
-        try:
-            with self._path.open("rb") as file:
-                return StaticKeySet.parse(json.loads(file.read(MAX_BYTES)))
-        except OSError as error:
-            raise InvalidConfigurationError(f"cannot read key set {self._path}: {error.strerror}") from None
-        except (ValueError, RecursionError):
-            raise InvalidConfigurationError(f"{self._path} is not a JSON key set") from None
-
-    def start(self) -> None: ...
-
-    def close(self) -> None: ...
+def _read_key_set(path: Path) -> StaticKeySet:
+    try:
+        with path.open("rb") as file:
+            return StaticKeySet.parse(json.loads(file.read(MAX_BYTES)))
+    except OSError as error:
+        raise InvalidConfigurationError(f"cannot read key set {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise InvalidConfigurationError(f"{path} is not a JSON key set") from None
 
 
 class RefreshingJwks:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.common.errors import IllegalSaslStateError, InvalidConfigurationError, SaslAuthenticationError
+from barnabas.security.reloaded_file import ReloadedFile
 from barnabas.security.sasl.mechanism import Progress
 from barnabas.security.secret_file import read_secret_file
 
@@ -208,43 +209,25 @@ class PlainCredentialsFile:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
-        self._version = self._current_version()
-        self._credentials = self._read()
+        self._file = ReloadedFile(path, _read_credentials)
 
     def __call__(self, username: str, password: str) -> bool:
-        version = self._current_version()
-        if version != self._version:
-            self._version = version
-            try:
-                self._credentials = self._read()
-                log.info("Read credentials file %s again: %d users", self._path, len(self._credentials))
-            except InvalidConfigurationError as error:
-                log.error("Keeping the last credentials: %s", error)
-        return self._credentials(username, password)
-
-    def _current_version(self) -> tuple[int, int, int] | None:
-        try:
-            status = self._path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
-
-    def _read(self) -> PlainCredentials:
-        passwords: dict[str, str] = {}
-        for number, line in enumerate(read_secret_file(self._path, "credentials file").splitlines(), 1):
-            if not line.strip() or line.lstrip().startswith("#"):
-                continue
-            name, equals, password = line.partition("=")
-            name = name.strip()
-            if not (name and equals and password):
-                raise InvalidConfigurationError(f"credentials file {self._path}, line {number}: expected name=password")
-            if name in passwords:
-                raise InvalidConfigurationError(
-                    f"credentials file {self._path}, line {number}: user {name} is listed twice"
-                )
-            passwords[name] = password
-        return PlainCredentials(passwords)
+        return self._file.contents()(username, password)
 
     def __repr__(self) -> str:
-        return f"PlainCredentialsFile({str(self._path)!r}, {len(self._credentials)} users)"
+        return f"PlainCredentialsFile({str(self._file.path)!r})"
+
+
+def _read_credentials(path: Path) -> PlainCredentials:
+    passwords: dict[str, str] = {}
+    for number, line in enumerate(read_secret_file(path, "credentials file").splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, password = line.partition("=")
+        name = name.strip()
+        if not (name and equals and password):
+            raise InvalidConfigurationError(f"credentials file {path}, line {number}: expected name=password")
+        if name in passwords:
+            raise InvalidConfigurationError(f"credentials file {path}, line {number}: user {name} is listed twice")
+        passwords[name] = password
+    return PlainCredentials(passwords)

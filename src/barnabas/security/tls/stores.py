@@ -24,6 +24,7 @@ from typing import Final
 from barnabas.common.config_def import ConfigError, Password
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.extras import extra
+from barnabas.security.secret_file import check_access
 from barnabas.security.tls.jks import JCEKS_MAGIC, MAGIC, JksError, read_jks
 from barnabas.security.tls.ssl_config import SslSettings
 
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 
 PEM: Final = "PEM"
 MAX_STORE_BYTES: Final = 16 << 20
-_OTHERS: Final = 0o077
-"""The permissions of group and others."""
 
 _PEM_ENTRY: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----(.*?)-----END \1-----", re.DOTALL)
 _PEM_HEADER: Final = re.compile(r"\s*((?:Proc-Type|DEK-Info):[^\r\n]*)[\r\n]+")
@@ -211,14 +210,9 @@ def _read_text(location: str, name: str) -> str:
 
 
 def _warn_if_others_read(location: str) -> None:
+    """Warns only, as Apache Kafka accepts such a key store."""
     with contextlib.suppress(OSError):
-        mode = Path(location).stat().st_mode
-        if mode & _OTHERS:
-            log.warning(
-                "Others may read or change the key store %s (mode %03o); allow its owner only: chmod 600",
-                location,
-                mode & 0o777,
-            )
+        check_access(location, "key store", Path(location).stat(), refuse=False)
 
 
 @contextlib.contextmanager

@@ -199,7 +199,7 @@ class TestSecrets:
         path.write_text("alice=secret\n")
         path.chmod(0o640)
         PlainCredentialsFile(path)
-        assert "may read it (mode 0640)" in caplog.text
+        assert "Others may read or change the credentials file" in caplog.text
 
     def test_no_secret_in_a_repr(self) -> None:
         used = server(alice="hush-hush")
