@@ -16,6 +16,7 @@ REASONS = {
     "produce_command": _OPTIONS,
     "reset_command": _OPTIONS,
     "run_command": _OPTIONS,
+    "start_command": _OPTIONS,
     "_advise": _OPTIONS,
     "_dry_run": _OPTIONS,
     "RecordBatchBuilder.__init__": "the fields of a batch header, as keyword arguments",

@@ -1,6 +1,7 @@
 """``barnabas doctor``: finds out why a client cannot connect, step by step.
 
     barnabas doctor -b kafka.example.com:9092
+    barnabas doctor --wait 30                     # returns as soon as the broker serves
 
 A client that cannot connect reports "disconnected", for any of a dozen reasons. This command takes the same steps as a
 client, one at a time, and reports the step that fails and what to do about it. The steps are in
@@ -11,12 +12,14 @@ Spark uses.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.admin import add_common
 from barnabas.cli.arguments import add_command
 from barnabas.cli.console import CommandError, UsageError, is_colored, say
+from barnabas.common.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
@@ -28,6 +31,8 @@ TLS and certificates, whether it is Kafka, SASL, the addresses that brokers adve
 controller, internal topics, authorization.
 
 Exit code 0: no errors. Exit code 1: a check failed, and the last lines say what to do."""
+RETRY_MS: Final = 250
+"""The pause between two tries of ``--wait``."""
 _MARKS: Final = {"ok": ("ok", "32"), "warning": ("!!", "33"), "error": ("no", "31"), "skipped": ("--", "2")}
 
 
@@ -37,29 +42,52 @@ def add_doctor(commands: Commands) -> None:
     parser.add_argument(
         "--timeout", type=float, default=5.0, metavar="SECONDS", help="the time limit of each step; default: 5"
     )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="repeat the checks for up to this long until none fails, as after starting a broker; default: 0",
+    )
 
 
-def doctor_command(cluster: Cluster, timeout: float, as_json: bool) -> None:
+def doctor_command(cluster: Cluster, timeout: float, wait: float, as_json: bool) -> None:
     """Runs all checks and prints the findings."""
-    from barnabas.cli.doctor_checks import examine, examine_installation
-
     if timeout <= 0:
         raise UsageError(f"--timeout must be positive: {timeout:g}")
+    if wait < 0:
+        raise UsageError(f"--wait must not be negative: {wait:g}")
     servers = [part.strip() for part in cluster.bootstrap.split(",") if part.strip()]
     if not servers:
         raise UsageError("--bootstrap-server must not be empty")
-    findings: list[Finding] = []
-    for finding in chain(examine_installation(), examine(servers, timeout, cluster.properties())):
-        findings.append(finding)
-        if not as_json:
-            say(_line(finding), sys.stdout)
+    until = SYSTEM_CLOCK.hi_res_milliseconds() + 1_000 * wait
+    while True:
+        findings: list[Finding] = []
+        # Findings of a try that fails are not shown if there is time for another.
+        shows = not as_json and wait == 0
+        for finding in _examine(servers, timeout, cluster):
+            findings.append(finding)
+            if shows:
+                say(_line(finding), sys.stdout)
+        wrong = [finding for finding in findings if finding.status == "error"]
+        left = until - SYSTEM_CLOCK.hi_res_milliseconds()
+        if not wrong or left <= 0:
+            break
+        SYSTEM_CLOCK.sleep(min(RETRY_MS, left))
     if as_json:
         from barnabas.cli.output import print_json
 
         print_json([finding.as_dict() for finding in findings])
-    wrong = [finding for finding in findings if finding.status == "error"]
+    elif not shows:
+        say("".join(map(_line, findings)), sys.stdout)
     if wrong:
         raise CommandError(f"{len(wrong)} of {len(findings)} checks failed; the first: {wrong[0].step}")
+
+
+def _examine(servers: list[str], timeout: float, cluster: Cluster) -> Iterable[Finding]:
+    from barnabas.cli.doctor_checks import examine, examine_installation
+
+    return chain(examine_installation(), examine(servers, timeout, cluster.properties()))
 
 
 def _line(finding: Finding) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -76,17 +77,26 @@ def table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> RenderableTy
     return made
 
 
+UNLIMITED: Final = 10_000
+"""The width of a table that another program reads: no line is broken, so that ``| grep NAME`` finds every name."""
+
+
 def print_rich(*renderables: RenderableType) -> None:
+    """Prints tables and texts, as wide as the terminal. For other programs nothing is wrapped or cut off."""
     from rich.console import Console
     from rich.segment import Segment, Segments
 
-    console = Console(highlight=False)
+    is_terminal = sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
+    console = Console(highlight=False, width=None if is_terminal else UNLIMITED)
     with console.capture() as written:
         for renderable in renderables:
             # Rich passes escape sequences in a text to the terminal. Its own are added after this step.
             parts = [Segment(shown(part.text), part.style, part.control) for part in console.render(renderable)]
             console.print(Segments(parts), end="")
-    say(written.get(), sys.stdout)
+    text = written.get()
+    if not is_terminal:
+        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    say(text, sys.stdout)
 
 
 def print_json(document: object) -> None:

@@ -14,19 +14,24 @@ import gc
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.arguments import add_command, add_configuration, port_number
 from barnabas.cli.console import CommandError, reason, say
-from barnabas.cli.logs import LEVELS, configure_logging
+from barnabas.cli.logs import LEVELS, STYLES, StartFilter, configure_logging
 from barnabas.cli.open_files import allow_open_files
 from barnabas.cli.settings import DEFAULT_HOST, DEFAULT_PORT, node_settings, parse_overrides
 from barnabas.cli.stop_signals import StopSignals
 
 if TYPE_CHECKING:
+    import signal
+
+    from barnabas.broker.config.kafka_config import KafkaConfig
     from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
-    from barnabas.cli.arguments import Commands
+    from barnabas.cli.arguments import ArgumentParser, Commands
+    from barnabas.cli.service_manager import ServiceManager
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +60,18 @@ def add_start(commands: Commands) -> None:
         metavar="FILE",
         help="write the bootstrap server to this file when the broker is ready; it is removed when the broker stops",
     )
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="default: info")
+    add_logging(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print no banner, and log only warnings")
+
+
+def add_logging(parser: ArgumentParser) -> None:
+    """Adds the options of the log."""
+    parser.add_argument(
+        "--log-level", choices=LEVELS, help="default: info, but for the details of a start; give info to see them"
+    )
+    parser.add_argument(
+        "--log-format", choices=STYLES, default="text", help="text, or one JSON object per line; default: text"
+    )
 
 
 def start_command(
@@ -68,46 +83,104 @@ def start_command(
     http: str | None,
     format_first: bool,
     ready_file: Path | None,
-    log_level: str,
+    log_level: str | None,
+    log_format: str,
     quiet: bool,
 ) -> None:
-    configure_logging("warning" if quiet and log_level == "info" else log_level)
+    log = configure_logging("warning" if quiet and log_level in {None, "info"} else log_level, log_format)
     laid_over = parse_overrides(overrides)
     if http is not None:
         laid_over["barnabas.http.listener"] = http
     settings = node_settings(config, laid_over, data_dir, host, port)
+
+    def prepare() -> None:
+        if format_first or config is None:
+            from barnabas.broker.node.storage_formatter import format_if_empty
+
+            format_if_empty(settings)
+
+    run_broker(settings, prepare, log, ready_file=ready_file, quiet=quiet)
+
+
+def run_broker(
+    settings: KafkaConfig,
+    prepare: Callable[[], object],
+    log: StartFilter,
+    *,
+    ready_file: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Runs a broker until a signal stops it. ``prepare`` formats its data directories, if it may."""
     from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
-    from barnabas.broker.node.storage_formatter import format_if_empty
     from barnabas.common.config_def import ConfigError
     from barnabas.common.errors import BarnabasError
 
     stop = StopSignals()
+    manager = service_manager()
     allow_open_files()
     keep_for_good()
     try:
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)  # left by a broker that was killed
-        if format_first or config is None:
-            format_if_empty(settings)
-        server = KafkaRaftServer(
-            settings, on_loaded=keep_for_good, on_recovery=None if quiet else print_recovery_progress
-        )
+        prepare()
+        server = KafkaRaftServer(settings, on_loaded=keep_for_good, on_recovery=recovery_listener(manager, quiet))
         server.startup()
     except (BarnabasError, ConfigError, OSError) as error:
         raise CommandError(f"the broker cannot start: {reason(error)}") from None
     warn_if_open(server)
     if not quiet:
         print_banner(server)
+    log.end()
     try:
         if ready_file is not None:
             write_ready_file(ready_file, server)
         keep_for_good()
-        number = stop.wait()
+        number = wait_for_signal(stop, server, manager)
         logger.info("Shutting down after %s; send it again to stop at once", number.name)
     finally:
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
+        if manager is not None:
+            manager.stopping()
         server.shutdown()
+
+
+def service_manager() -> ServiceManager | None:
+    """Returns the supervisor that wants to be notified, if there is one."""
+    if "NOTIFY_SOCKET" not in os.environ:
+        return None  # the common case, without loading a module
+    from barnabas.cli.service_manager import ServiceManager
+
+    return ServiceManager.of(os.environ)
+
+
+def wait_for_signal(stop: StopSignals, server: KafkaRaftServer, manager: ServiceManager | None) -> signal.Signals:
+    """Waits for the signal that stops the broker. Tells the supervisor meanwhile that the broker serves."""
+    if manager is None:
+        return stop.wait()
+    manager.ready(f"Serving {server.bootstrap_servers if server.broker is not None else 'as a controller'}")
+    if manager.watchdog_s is None:
+        return stop.wait()
+
+    def pulse() -> None:
+        # A broker that does not serve is silent, so that the supervisor restarts it.
+        if server.health()["status"] == "up":
+            manager.alive()
+
+    return stop.wait(pulse, manager.watchdog_s / 3)
+
+
+def recovery_listener(manager: ServiceManager | None, quiet: bool) -> Callable[[int, int], None] | None:
+    """Returns what to call while logs are recovered after a crash."""
+    if manager is None:
+        return None if quiet else print_recovery_progress
+
+    def report(done: int, total: int) -> None:
+        manager.progress(f"Recovered {done:,} of {total:,} logs")
+        if not quiet:
+            print_recovery_progress(done, total)
+
+    return report
 
 
 def write_ready_file(path: Path, server: KafkaRaftServer) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
@@ -37,8 +39,11 @@ class StopSignals:
             os._exit(EXIT_KILLED)
         self._told = signal.Signals(number)
 
-    def wait(self) -> signal.Signals:
-        """Blocks until a signal arrives, and returns it."""
+    def wait(self, pulse: Callable[[], None] | None = None, every_s: float | None = None) -> signal.Signals:
+        """Blocks until a signal arrives, and returns it. Calls ``pulse`` about every ``every_s`` seconds meanwhile."""
         while self._told is None:
-            os.read(self._reader, 1)
+            if pulse is None or select.select([self._reader], [], [], every_s)[0]:
+                os.read(self._reader, 1)
+            else:
+                pulse()
         return self._told
