@@ -31,11 +31,12 @@ JARS = ROOT / "target" / "python-jars"
 IN_JAR = "org/bytedeco/cpython/linux-x86_64/"
 LIMIT_S = 60.0
 RECORDS = 1_000
-COPIED = ("src", "tests", "benchmarks", "examples", "docs", "tools", ".ci")
+COPIED = ("src", "tests", "benchmarks", "examples", "docs", "tools", "deploy", ".ci")
 COPIED_FILES = (
     "pyproject.toml",
     "setup.py",
     "MANIFEST.in",
+    ".dockerignore",
     "constraints.txt",
     "README.md",
     "CHANGELOG.md",

@@ -1,6 +1,7 @@
 """The entry point of ``barnabas``.
 
     barnabas start                    runs a broker on this machine, ready in well under a second
+    barnabas container                runs a broker that KAFKA_* variables configure, in a container
     barnabas format                   formats data directories, as ``kafka-storage format`` does
     barnabas topics                   lists, creates, describes and deletes topics
     barnabas groups                   shows groups and their lag
@@ -18,6 +19,7 @@
     barnabas pipeline                 builds tables of all that with Spark
     barnabas report                   renders these tables as a page with charts
     barnabas doctor                   finds out why a client cannot connect
+    barnabas generate                 writes files to deploy a broker: compose, systemd
     barnabas completion               prints completion scripts for shells
 
 A command that fails prints one line on the error stream and exits with 1. An invalid command line or configuration
@@ -45,6 +47,7 @@ EXIT_USAGE: Final = 2
 DESCRIPTION: Final = "A Kafka-compatible streaming platform in Python: a broker for laptops, tests and the edge."
 COMMANDS: Final = {
     "start": "barnabas.cli.start:add_start",
+    "container": "barnabas.cli.container:add_container",
     "format": "barnabas.cli.format:add_format",
     "topics": "barnabas.cli.topics:add_topics",
     "groups": "barnabas.cli.groups:add_groups",
@@ -63,6 +66,7 @@ COMMANDS: Final = {
     "pipeline": "barnabas.cli.pipeline:add_pipeline",
     "report": "barnabas.cli.report:add_report",
     "doctor": "barnabas.cli.doctor:add_doctor",
+    "generate": "barnabas.cli.generate:add_generate",
     "completion": "barnabas.cli.completion:add_completion",
 }
 """Where each command is defined. Only the module of the command that runs is loaded, so a broker starts sooner."""

@@ -215,7 +215,7 @@ WRONG = {
     "command": (["strat"], "unknown command: barnabas strat; did you mean barnabas start?"),
     "plural": (["topic", "list"], "unknown command: barnabas topic; did you mean barnabas topics?"),
     "action": (["topics", "lst"], "unknown command: barnabas topics lst; did you mean barnabas topics list?"),
-    "nonsense": (["xyzzy"], "unknown command: barnabas xyzzy; known commands: start, format, topics,"),
+    "nonsense": (["xyzzy"], "unknown command: barnabas xyzzy; known commands: start, container, format, topics,"),
     "option": (["start", "--prot=1"], "unrecognized arguments: --prot=1"),
     "abbreviation": (["start", "--over=a=b"], "unrecognized arguments"),
     "override": (["start", "--override=num.partitions"], "--override must have the form key=value"),

@@ -130,12 +130,14 @@ def format_storage(
     )
 
 
-def format_if_empty(config: KafkaConfig, *, add_scram: Sequence[str] = ()) -> FormatReport | None:
+def format_if_empty(
+    config: KafkaConfig, *, cluster_id: str | None = None, add_scram: Sequence[str] = ()
+) -> FormatReport | None:
     """Formats a node if none of its directories is formatted; otherwise returns None: a disk may be missing."""
     ensemble = MetaPropertiesEnsemble.load((*config.log_dirs, config.metadata_log_dir))
     if ensemble.properties or ensemble.failed_dirs:
         return None
-    return format_storage(config, add_scram=add_scram)
+    return format_storage(config, cluster_id=cluster_id, add_scram=add_scram)
 
 
 def _directory_id_of_voter(metadata_log: Path, node_id: int) -> Uuid | None:
