@@ -31,12 +31,15 @@ JARS = ROOT / "target" / "python-jars"
 IN_JAR = "org/bytedeco/cpython/linux-x86_64/"
 LIMIT_S = 60.0
 RECORDS = 1_000
-COPIED = ("src", "tests", "benchmarks", "examples", "docs", "tools", "deploy", ".ci")
+COPIED = ("src", "tests", "benchmarks", "examples", "docs", "tools", "deploy", ".ci", ".github")
 COPIED_FILES = (
     "pyproject.toml",
     "setup.py",
     "MANIFEST.in",
     ".dockerignore",
+    ".pre-commit-config.yaml",
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
     "constraints.txt",
     "README.md",
     "CHANGELOG.md",
