@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from barnabas.common.clock import Clock
 from barnabas.controller.offset_control_manager import OffsetControlManager
+from barnabas.controller.replication_control_manager import ReplicationControlManager
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 
 _COUNTERS = (
@@ -20,10 +21,12 @@ _COUNTERS = (
 
 
 class QuorumControllerMetrics:
-    """``kafka.controller:type=KafkaController`` and ``type=ControllerEventManager``."""
+    """``kafka.controller:type=KafkaController``, ``type=ControllerEventManager`` and ``type=ControllerStats``."""
 
     def __init__(self, registry: MetricsRegistry, clock: Clock) -> None:
         self._clock = clock
+        stats = KafkaMetricsGroup(registry, "kafka.controller", "ControllerStats")
+        self._unclean_elections = stats.new_meter("UncleanLeaderElectionsPerSec", "elections")
         self._controller = KafkaMetricsGroup(registry, "kafka.controller", "KafkaController")
         events = KafkaMetricsGroup(registry, "kafka.controller", "ControllerEventManager")
         self._queue_time = events.new_histogram("EventQueueTimeMs")
@@ -37,8 +40,14 @@ class QuorumControllerMetrics:
     def _reader(self, name: str) -> Callable[[], int]:
         return lambda: self._counts[name]
 
-    def watch(self, offsets: OffsetControlManager) -> None:
-        """Adds gauges for the offsets of a controller."""
+    def watch(self, offsets: OffsetControlManager, replication: ReplicationControlManager) -> None:
+        """Adds gauges for the offsets of a controller, and counts unclean elections while it is active."""
+
+        def count_unclean_election() -> None:
+            if offsets.active:  # while the log is loaded, old elections are replayed
+                self._unclean_elections.mark()
+
+        replication.on_unclean_election = count_unclean_election
         self._controller.new_gauge("ActiveControllerCount", lambda: int(offsets.active))
         self._controller.new_gauge("LastAppliedRecordOffset", lambda: offsets.last_applied_offset)
         self._controller.new_gauge("LastCommittedRecordOffset", lambda: offsets.last_committed_offset)

@@ -109,7 +109,7 @@ class QuorumController:
         plugins = ControllerPlugins() if plugins is None else plugins
         managers = self.managers = ControllerManagers(config, plugins, clock, raft)
         self._metrics = QuorumControllerMetrics(MetricsRegistry(clock) if metrics is None else metrics, clock)
-        self._metrics.watch(managers.offsets)
+        self._metrics.watch(managers.offsets, managers.replication)
         self.queue = KafkaEventQueue(f"quorum-controller-{config.node_id}-event-handler", clock, exit_procedure)
         self._leadership = ControllerLeadership(
             config.node_id, raft, self._metrics, on_claim=self._activate, on_renounce=self._deactivate

@@ -23,7 +23,7 @@ from barnabas.controller.partition_change_builder import PartitionChangeBuilder
 from barnabas.controller.partition_index import PartitionIndex, TopicIdPartition
 from barnabas.metadata.directory_id import is_reserved
 from barnabas.metadata.errors import MetadataReplayError
-from barnabas.metadata.partition_registration import PartitionRegistration
+from barnabas.metadata.partition_registration import NO_LEADER, PartitionRegistration
 from barnabas.protocol.internal.metadata import (
     ClearElrRecord,
     PartitionChangeRecord,
@@ -78,6 +78,8 @@ class ReplicationControlManager:
         self.reassigning: TimelineHashSet[TopicIdPartition] = TimelineHashSet(registry)
         self.imbalanced: TimelineHashSet[TopicIdPartition] = TimelineHashSet(registry)
         """Partitions whose leader is not the preferred (first) replica."""
+        self.on_unclean_election: Callable[[], None] = lambda: None
+        """Called when the new leader of a replayed change may lack records: it was in neither ISR nor ELR."""
 
     # -- looking up
 
@@ -211,7 +213,10 @@ class ReplicationControlManager:
         before = topic.partitions.get(record.partition_id)
         if before is None:
             raise MetadataReplayError(f"topic {topic.name} has no partition {record.partition_id} to change")
-        self._store(topic, record.partition_id, before, before.merge(record))
+        after = before.merge(record)
+        if after.leader not in (NO_LEADER, before.leader, *before.isr, *before.elr):
+            self.on_unclean_election()
+        self._store(topic, record.partition_id, before, after)
 
     def replay_remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self._replayed_topic(record.topic_id, record)

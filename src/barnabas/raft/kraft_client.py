@@ -61,6 +61,7 @@ from barnabas.records.batch import RecordBatch
 
 if TYPE_CHECKING:
     from barnabas.raft.quorum_info import QuorumInfo
+    from barnabas.raft.raft_metrics import KafkaRaftMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -161,6 +162,7 @@ class KRaftClient:
         self._wakeup = threading.Condition()
         """Guards `_woken`. Only the clock is called while it is held."""
         self._woken = False
+        self._metrics: KafkaRaftMetrics | None = None
 
     # For state machines
 
@@ -187,6 +189,15 @@ class KRaftClient:
     @property
     def state(self) -> QuorumStateName:
         return self._core.quorum.name
+
+    @property
+    def granting_voters(self) -> frozenset[int]:
+        """The voters that granted the last vote that this node requested."""
+        return self._core.quorum.granting_voters
+
+    def record_into(self, metrics: KafkaRaftMetrics) -> None:
+        """Records appends, commits and elections into these metrics from now on."""
+        self._metrics = metrics
 
     def register(self, listener: RaftListener[ApiMessageAndVersion]) -> None:
         if self._closed:
@@ -300,7 +311,7 @@ class KRaftClient:
         now = self._clock.hi_res_milliseconds()
         self._carry_out(self._core.handle(Start(now, self._local, membership, self._store.read(), end)))
         logger.info("The voters are %s; the log ends at %d, in epoch %d", membership.voters, end.offset, end.epoch)
-        self._carry_out(self._core.handle(TimeElapsed(now)))
+        self._hold_election(now)
         self._initialized = True
 
     def poll(self) -> None:
@@ -392,7 +403,13 @@ class KRaftClient:
         while self._resignations:
             self._carry_out(core.handle(ResignRequested(now, self._resignations.popleft())))
         if core.deadline_ms is not None and core.deadline_ms <= now:
-            self._carry_out(core.handle(TimeElapsed(now)))
+            self._hold_election(now)
+
+    def _hold_election(self, now: int) -> None:
+        """Passes the time to the core, whose deadline begins an election. A sole voter wins it at once."""
+        self._carry_out(self._core.handle(TimeElapsed(now)))
+        if self._metrics is not None and self.leader_and_epoch.leader_id is not None:
+            self._metrics.elected(self._clock.hi_res_milliseconds() - now)
 
     def _process_registrations(self) -> None:
         while self._registrations:
@@ -464,6 +481,7 @@ class KRaftClient:
     def _write(self, batches: Sequence[CompletedBatch]) -> None:
         if not batches:
             return
+        started_ns = self._clock.nanoseconds()
         for batch in batches:
             appended = self.log.append_as_leader(batch.data, batch.epoch)
             if appended.last_offset != batch.last_offset:
@@ -473,6 +491,9 @@ class KRaftClient:
         self.log.flush()
         # The leader's own end offset counts only what is flushed.
         self._carry_out(self._core.handle(LogFlushed(self.log.end_offset, self._partition_state.membership)))
+        if self._metrics is not None:
+            records = batches[-1].last_offset + 1 - batches[0].base_offset
+            self._metrics.committed(records, (self._clock.nanoseconds() - started_ns) / 1_000_000)
         self._fire_from_memory(batches)
 
     # Listeners

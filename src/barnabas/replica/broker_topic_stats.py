@@ -21,6 +21,7 @@ FAILED_FETCH_REQUESTS: Final = "FailedFetchRequestsPerSec"
 TOTAL_PRODUCE_REQUESTS: Final = "TotalProduceRequestsPerSec"
 TOTAL_FETCH_REQUESTS: Final = "TotalFetchRequestsPerSec"
 PRODUCE_MESSAGE_CONVERSIONS: Final = "ProduceMessageConversionsPerSec"
+FETCH_MESSAGE_CONVERSIONS: Final = "FetchMessageConversionsPerSec"
 REPLICATION_BYTES_IN: Final = "ReplicationBytesInPerSec"
 REPLICATION_BYTES_OUT: Final = "ReplicationBytesOutPerSec"
 REASSIGNMENT_BYTES_IN: Final = "ReassignmentBytesInPerSec"
@@ -37,6 +38,7 @@ _TOPIC_METERS: Final[Mapping[str, str]] = MappingProxyType(
         TOTAL_PRODUCE_REQUESTS: "requests",
         TOTAL_FETCH_REQUESTS: "requests",
         PRODUCE_MESSAGE_CONVERSIONS: "requests",
+        FETCH_MESSAGE_CONVERSIONS: "requests",
     }
 )
 _BROKER_METERS: Final[Mapping[str, str]] = MappingProxyType(

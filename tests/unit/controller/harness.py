@@ -20,6 +20,7 @@ from barnabas.controller.request_context import ControllerRequestContext
 from barnabas.controller.result import ControllerResult
 from barnabas.metadata.broker_registration import BrokerRegistration
 from barnabas.metadata.partition_registration import PartitionRegistration
+from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.protocol.internal.framing import MetadataRecord
 from barnabas.protocol.internal.topics import CLUSTER_METADATA
 from barnabas.protocol.messages import broker_heartbeat, broker_registration, create_topics
@@ -76,7 +77,8 @@ class Harness:
         settings.setdefault("max_idle_interval_ms", 0)
         settings.setdefault("default_replication_factor", 1)
         self.config = ControllerConfig(node_id, CLUSTER_ID, **settings)
-        self.controller = QuorumController(self.config, self.raft, plugins, clock=self.clock)
+        self.metrics = MetricsRegistry(self.clock)
+        self.controller = QuorumController(self.config, self.raft, plugins, clock=self.clock, metrics=self.metrics)
         self._mark = 0
         if start:
             self.raft.start()

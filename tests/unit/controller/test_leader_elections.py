@@ -8,6 +8,8 @@ import pytest
 
 from barnabas.common.errors import Errors, InvalidRequestError
 from barnabas.controller.bootstrap import BootstrapMetadata
+from barnabas.metrics.names import MBeanName
+from barnabas.metrics.yammer.meter import Meter
 from barnabas.protocol.internal.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from unit.controller.harness import CONTEXT, Harness
@@ -27,6 +29,12 @@ def harness() -> Harness:
 def without_elr(**settings: Any) -> Harness:
     levels = {"eligible.leader.replicas.version": 0}
     return Harness(bootstrap=BootstrapMetadata.for_version(levels=levels), **settings)
+
+
+def unclean_elections(harness: Harness) -> int:
+    meter = harness.metrics.get(MBeanName("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec"))
+    assert isinstance(meter, Meter)
+    return meter.count
 
 
 def elect(harness: Harness, kind: int, partitions: dict[str, list[int]] | None) -> dict[str, list[tuple[int, Errors]]]:
@@ -80,7 +88,9 @@ def test_an_unclean_election_makes_anyone_lead() -> None:
     assert harness.partition("a").isr == (1,)
     harness.unfence(2)
     assert harness.partition("a").leader == -1
+    assert unclean_elections(harness) == 0
     assert elect(harness, UNCLEAN, {"a": [0]}) == {"a": [(0, Errors.NONE)]}
+    assert unclean_elections(harness) == 1
     after = harness.partition("a")
     assert (after.leader, after.isr, after.leader_recovery_state) == (2, (2,), 1)
 

@@ -12,6 +12,7 @@ from barnabas.broker.config.terms import (
     LONG,
     MEDIUM,
     NON_EMPTY,
+    PATTERNS,
     STRING,
     at_least,
     between,
@@ -64,6 +65,57 @@ BARNABAS_CONFIG_DEF: Final = (
         "Additional names that HTTP clients may use in the Host header, or * for any name. IP addresses, localhost, "
         "the name of this machine and the hosts of its listeners are always allowed. Requests with another name are "
         "refused with status 421, because a web page could resolve its own name to this machine (DNS rebinding).",
+    )
+    .define(
+        "barnabas.metrics.include",
+        LIST,
+        ".*",
+        PATTERNS,
+        MEDIUM,
+        "Regular expressions for the names of the metrics that /metrics shows and that are exported. One of them must "
+        "match the whole name, as Prometheus shows it.",
+    )
+    .define(
+        "barnabas.metrics.exclude",
+        LIST,
+        "",
+        PATTERNS,
+        MEDIUM,
+        "Regular expressions for the names of metrics that are left out, even if barnabas.metrics.include matches.",
+    )
+    .define(
+        "barnabas.metrics.topics.include",
+        LIST,
+        ".*",
+        PATTERNS,
+        MEDIUM,
+        "Regular expressions for the topics whose partitions have metrics of their own: sizes, offsets, replicas and "
+        "the lag of groups. Metrics of a topic as a whole, such as its bytes in, are always there.",
+    )
+    .define(
+        "barnabas.metrics.topics.exclude",
+        LIST,
+        "",
+        PATTERNS,
+        MEDIUM,
+        "Regular expressions for topics whose partitions have no metrics, even if barnabas.metrics.topics.include "
+        "matches.",
+    )
+    .define(
+        "barnabas.metrics.groups.include",
+        LIST,
+        ".*",
+        PATTERNS,
+        MEDIUM,
+        "Regular expressions for the groups whose members, offsets and lag are shown.",
+    )
+    .define(
+        "barnabas.metrics.groups.exclude",
+        LIST,
+        "",
+        PATTERNS,
+        MEDIUM,
+        "Regular expressions for groups that are left out, even if barnabas.metrics.groups.include matches.",
     )
     .define(
         "barnabas.telemetry.exporters",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from barnabas.common.config_def import (
     CaseInsensitiveValidString,
+    ConfigError,
     Importance,
+    LambdaValidator,
     NonEmptyString,
     NonNull,
     Range,
@@ -41,6 +44,19 @@ at_least: Final = Range.at_least
 between: Final = Range.between
 one_of: Final = ValidString.of
 one_of_in_any_case: Final = CaseInsensitiveValidString.of
+
+
+def _check_patterns(name: str, value: object) -> None:
+    assert isinstance(value, tuple)
+    for pattern in value:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError.invalid(name, pattern, f"not a regular expression: {error}") from None
+
+
+PATTERNS: Final = LambdaValidator(_check_patterns, "regular expressions, separated by commas")
+"""Validates a list of regular expressions."""
 
 
 def some_of(*allowed: str, empty: bool = True) -> ValidList:

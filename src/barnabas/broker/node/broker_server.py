@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.config.dynamic_broker_config import DynamicBrokerConfig
 from barnabas.broker.config.dynamic_config_publisher import DynamicConfigPublisher
@@ -31,7 +31,7 @@ from barnabas.broker.node.authorizers import AclPublisher, add_authorizer, make_
 from barnabas.broker.node.background_loading import BackgroundLoading
 from barnabas.broker.node.broker_listeners import BrokerListeners
 from barnabas.broker.node.broker_state import BrokerState
-from barnabas.broker.node.coordinators import CoordinatorContext, Coordinators, coordinator_makers
+from barnabas.broker.node.coordinators import GROUP, CoordinatorContext, Coordinators, coordinator_makers
 from barnabas.broker.node.listener_security import UserCredentials, Users
 from barnabas.broker.node.node_quotas import make_quota_managers
 from barnabas.broker.node.node_telemetry import NodeTelemetry
@@ -87,6 +87,9 @@ from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.authorizer import Authorizer, AuthorizerServerInfo
 from barnabas.security.tokens import DelegationTokenCache
 from barnabas.server.dispatch import ApiDispatcher
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
 
 logger = logging.getLogger(__name__)
 
@@ -436,6 +439,11 @@ class BrokerServer:
     def advertised(self) -> tuple[Endpoint, ...]:
         """The advertised listeners, with their actual ports; none before the ports are open."""
         return () if self._listeners is None else self._listeners.advertised
+
+    @property
+    def group_coordinator(self) -> GroupCoordinatorService | None:
+        """The coordinator of groups, if it has been made."""
+        return None if self._coordinators is None else self._coordinators.existing(GROUP)
 
     @property
     def processors(self) -> list[Processor]:

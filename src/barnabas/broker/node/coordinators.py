@@ -182,6 +182,11 @@ class Coordinators:
         found: P = made[kind]
         return found
 
+    def existing(self, kind: CoordinatorType[P]) -> P | None:
+        """Returns the coordinator of a kind, or None if the coordinators have not been made yet."""
+        made = self._made
+        return None if made is None else made[kind]
+
     def service(self, kind: CoordinatorType[Any]) -> CoordinatorService:
         return kind.service(self.get(kind))
 

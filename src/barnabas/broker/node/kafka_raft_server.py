@@ -124,11 +124,10 @@ class KafkaRaftServer:
         listener = self.config.http_listener
         if listener is None:
             return
+        from barnabas.broker.node.exported_metrics import ExportedMetrics
         from barnabas.broker.node.http_endpoint import HttpEndpoint  # most brokers have no HTTP endpoint
         from barnabas.broker.node.node_quotas import quota_report
-        from barnabas.broker.node.process_metrics import render_process
-        from barnabas.broker.node.scraped_metrics import ScrapedMetrics
-        from barnabas.metrics.prometheus import render_prometheus
+        from barnabas.metrics.prometheus import render
 
         shared = self._shared
         assert shared is not None
@@ -136,19 +135,11 @@ class KafkaRaftServer:
         quotas = [one.quotas for one in (self.broker, self.controller) if one is not None and one.quotas is not None]
         if quotas:
             documents["/quotas"] = quota_report(quotas, shared.metrics, self._clock, self.config.node_id)
-        roles = [role for role in (self.broker, self.controller) if role is not None]
-        scraped = ScrapedMetrics(
-            self.config.node_id,
-            lambda: roles[0].cache.image,
-            None if self.broker is None else self.broker.log_manager,
-            lambda: [one for role in roles for one in role.processors],
-            self.controller is not None,
-            self._clock,
-        )
+        metrics = ExportedMetrics(self.config, shared, self.broker, self.controller)
         http = HttpEndpoint(
             listener.host,
             listener.port,
-            lambda: render_prometheus(shared.registry, shared.metrics, scraped) + render_process(),
+            lambda: render(metrics.collect()),
             self.health,
             documents,
             hosts=self._http_hosts(),

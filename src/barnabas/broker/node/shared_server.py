@@ -22,6 +22,7 @@ from barnabas.common.shutdownable_thread import ExitProcedure
 from barnabas.log.dirs.log_dir_names import DELETE_DIR_SUFFIX, STRAY_DIR_SUFFIX
 from barnabas.log.dirs.meta_properties import data_in, shown_names
 from barnabas.metadata.loader import MetadataLoader
+from barnabas.metadata.loader_metrics import MetadataLoaderMetrics
 from barnabas.metadata.raft_listener import MetadataRaftListener
 from barnabas.metadata.snapshot_generator import SnapshotEmitter, SnapshotGenerator
 from barnabas.metrics.registry import Metrics
@@ -33,6 +34,7 @@ from barnabas.raft.bootstrap_file import METADATA_LOG_DIR_NAME
 from barnabas.raft.client import LeaderAndEpoch
 from barnabas.raft.kraft_log import MetadataLogError
 from barnabas.raft.raft_manager import KafkaRaftManager
+from barnabas.raft.raft_metrics import KafkaRaftMetrics
 from barnabas.raft.voter_set import VoterEndpoint
 from barnabas.server.request_metrics import RequestTimes
 
@@ -73,7 +75,12 @@ class SharedServer:
         self._loader_thread = EventThread(f"kafka-{node_id}-metadata-loader-event-handler", clock, exit_procedure)
         self._snapshot_thread = EventThread(f"kafka-{node_id}-snapshot-generator-event-handler", clock, exit_procedure)
         self.loader = MetadataLoader(
-            self._loader_thread, self.high_watermark, self.fault, clock, on_load_fault=self.load_fault
+            self._loader_thread,
+            self.high_watermark,
+            self.fault,
+            clock,
+            MetadataLoaderMetrics(self.registry),
+            on_load_fault=self.load_fault,
         )
         self.controller_nodes = ControllerNodeProvider(
             {voter.id: Node(voter.id, voter.host, voter.port) for voter in config.quorum_voters},
@@ -104,6 +111,7 @@ class SharedServer:
         )
         if config.is_broker and raft.client.log_end_offset == 0:
             self._check_for_lost_metadata()
+        raft.client.record_into(KafkaRaftMetrics(self.metrics, raft.client))
         raft.client.register(_Listener(self.loader, self.controller_nodes))
         return raft
 

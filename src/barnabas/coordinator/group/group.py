@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group.offset_and_metadata import OffsetAndMetadata
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord
 
@@ -42,6 +43,14 @@ class OffsetExpirationCondition(NamedTuple):
         return now_ms - self.base_timestamp(offset) >= retention_ms
 
 
+class GroupProgress(NamedTuple):
+    """How far a group has read: the number of its members, and its committed offsets."""
+
+    group_id: str
+    num_members: int
+    offsets: dict[TopicPartition, int]
+
+
 class Group(Protocol):
     """A group from the view of offsets and administration. `epoch` is the offset of the committed state to read."""
 
@@ -53,6 +62,10 @@ class Group(Protocol):
     @property
     def is_empty(self) -> bool:
         """Whether it has no members."""
+        ...
+
+    def num_members_at(self, epoch: int) -> int:
+        """Returns the number of its members."""
         ...
 
     def state_at(self, epoch: int) -> str:

@@ -18,6 +18,7 @@ from barnabas.common.topic_names import GROUP_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.group.assignor.partition_assignor import PartitionAssignor
 from barnabas.coordinator.group.classic.classic_rebalance import response_error_of_append
+from barnabas.coordinator.group.group import GroupProgress
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
 from barnabas.coordinator.group.group_coordinator_shard import GroupCoordinatorShard
 from barnabas.coordinator.group.group_metrics import GroupMetrics
@@ -288,6 +289,20 @@ class GroupCoordinatorService:
             return ListGroupsResponse(error_code=failure, groups=groups)
 
         return _when_all(parts, gather)
+
+    def progress(self, wanted: Callable[[str], bool]) -> Future[list[GroupProgress]]:
+        """Returns members and committed offsets of the groups whose id is wanted.
+
+        Groups of partitions that are being loaded, or have moved to another broker, are left out.
+        """
+        parts = (
+            self.runtime.schedule_read_all_operation("progress", lambda shard, epoch: shard.progress(wanted, epoch))
+            if self._active
+            else []
+        )
+        return _when_all(
+            parts, lambda: [group for part in parts if part.exception() is None for group in part.result()]
+        )
 
     def describe_groups(self, group_ids: Sequence[str]) -> Future[list[DescribedGroup]]:
         def failed(group_id: str, error: Errors) -> DescribedGroup:

@@ -23,7 +23,7 @@ from barnabas.coordinator.group.consumer.consumer_group_manager import ConsumerG
 from barnabas.coordinator.group.consumer.consumer_group_replay import ConsumerGroupReplay
 from barnabas.coordinator.group.consumer.describe import describe_consumer_group
 from barnabas.coordinator.group.consumer.regex_resolution import RegexResolution, TopicFilter, all_topics_visible
-from barnabas.coordinator.group.group import GroupType
+from barnabas.coordinator.group.group import GroupProgress, GroupType
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
 from barnabas.coordinator.group.group_metrics import REFRESH_INTERVAL_MS, GroupCounts, GroupMetrics
 from barnabas.coordinator.group.group_migration import GroupMigration
@@ -186,6 +186,14 @@ class GroupCoordinatorShard:
                 )
             )
         return listed
+
+    def progress(self, wanted: Callable[[str], bool], epoch: int) -> list[GroupProgress]:
+        """Returns members and committed offsets of the groups whose id is wanted."""
+        return [
+            GroupProgress(group_id, group.num_members_at(epoch), self.offsets.committed(group_id, epoch))
+            for group_id, group in self.store.groups.items_at(epoch)
+            if wanted(group_id)
+        ]
 
     def describe_groups(self, group_ids: Sequence[str], epoch: int) -> list[DescribedGroup]:
         return [self._describe(group_id, epoch) for group_id in group_ids]

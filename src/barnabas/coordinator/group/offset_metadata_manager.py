@@ -281,6 +281,11 @@ class OffsetMetadataManager:
             )
         return response
 
+    def committed(self, group_id: str, epoch: int) -> dict[TopicPartition, int]:
+        """Returns all committed offsets of a group."""
+        offsets = self._offsets.by_group.get(group_id, epoch)
+        return {} if offsets is None else {key: found.committed_offset for key, found in offsets.items_at(epoch)}
+
     def _all_offsets(
         self, offsets: GroupOffsets | None, epoch: int, unstable: frozenset[TopicPartition]
     ) -> list[OffsetFetchResponseTopics]:

@@ -117,6 +117,9 @@ class ClassicGroup:
     def num_members(self) -> int:
         return len(self.members)
 
+    def num_members_at(self, epoch: int) -> int:  # noqa: ARG002 - the interface
+        return len(self.members)
+
     def has_member(self, member_id: str) -> bool:
         return member_id in self.members
 

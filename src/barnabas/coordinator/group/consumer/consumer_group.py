@@ -111,6 +111,9 @@ class ConsumerGroup:
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
 
+    def num_members_at(self, epoch: int) -> int:
+        return len(self.members.items_at(epoch))
+
     def state_at(self, epoch: int) -> str:
         return self.state(epoch).value
 
