@@ -7,6 +7,8 @@ import math
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
+from operator import contains
 
 import pytest
 
@@ -430,7 +432,7 @@ class TestClient:
                 stepped.clock.advance(9_900)
                 dialer.send(number)
                 stepped.clock.advance(latency_ms)
-                dialer.turn_until(lambda number=number: number in dialer.received)
+                dialer.turn_until(partial(contains, dialer.received, number))
                 metrics.polled(stepped.clock.milliseconds())
             assert dialer.selector.stats.successful_reauthentications == 2
             assert measured("reauthentication-latency-avg") == 30
