@@ -95,6 +95,19 @@ def test_key_store(node: EmbeddedBroker, admin: KafkaAdminClient, tmp_path: Path
 
 
 @pytest.mark.mechanism("A02")
+def test_a_key_store_file_that_was_overwritten(node: EmbeddedBroker, admin: KafkaAdminClient, tmp_path: Path) -> None:
+    """To set the location again, unchanged, reads the file again."""
+    setting = "listener.name.tls.ssl.keystore.location"
+    path = store(tmp_path, PKI.authority.issue("CN=broker,O=Castle", LOCAL), "renewed")
+    with changed(admin, {setting: str(path)}):
+        renewed = PKI.authority.issue("CN=broker,O=Castle", LOCAL)
+        store(tmp_path, renewed, "renewed")
+        admin.incremental_alter_configs({BROKER: {setting: str(path)}})
+        with connected(node, tmp_path) as new:
+            assert new.getpeercert(binary_form=True) == renewed.der
+
+
+@pytest.mark.mechanism("A02")
 def test_trust_store(node: EmbeddedBroker, admin: KafkaAdminClient, tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_text(PKI.authority.pem + PKI.other_authority.pem)

@@ -48,7 +48,10 @@ ANY_LISTENER_SETTING: Final = "listener.name."
 
 
 class Reconfigurable(Protocol):
-    """A part of the broker that supports changes of its configuration."""
+    """A part of the broker that supports changes of its configuration.
+
+    One with an attribute ``reads_files`` that is true is also reconfigured when the same settings are set again.
+    """
 
     @property
     def reconfigurable_configs(self) -> Collection[str]:
@@ -168,10 +171,12 @@ class DynamicBrokerConfig:
             self._state = state
             logger.error("Keeping the current settings, because the new ones are invalid: %s", error)
             return
-        if not changed_names(old, new):
+        if changed_names(old, new):
+            self._state = state._replace(current=new)
+        else:
             self._state = state
-            return
-        self._state = state._replace(current=new)
+            # The same settings again: a file that one of them names may have new contents.
+            concerned = [one for one in self._reconfigurables if getattr(one, "reads_files", False)]
         for reconfigurable in concerned:
             try:
                 reconfigurable.reconfigure(old, new)
@@ -242,6 +247,7 @@ class FunctionReconfigurable:
         validate: Callable[[KafkaConfig, KafkaConfig], object] | None = None,
     ) -> None:
         self.reconfigurable_configs = frozenset(configs)
+        self.reads_files = False
         self._reconfigure = reconfigure
         self._validate = validate
 

@@ -180,6 +180,7 @@ class DynamicListenerSecurity(FunctionReconfigurable):
             lambda _old, new: security.reconfigure(new),
             lambda _current, new: security.validate(new),
         )
+        self.reads_files = True
 
 
 class ListenerHost(Securable, Protocol):
@@ -213,6 +214,7 @@ class DynamicListeners(FunctionReconfigurable):
     def __init__(self, host: ListenerHost) -> None:
         names = ("listeners", "advertised.listeners", "listener.security.protocol.map", ANY_LISTENER_SETTING)
         super().__init__(names, self._change, self._check)
+        self.reads_files = True
         self._host = host
 
     def _check(self, current: KafkaConfig, new: KafkaConfig) -> None:
