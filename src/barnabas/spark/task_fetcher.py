@@ -135,12 +135,20 @@ class TaskFetcher:
                 queue.popleft()
             try:
                 posted = self._reader.post_fetch(
-                    node, {one.partition: _row(one) for one in ranges}, max_bytes=max(one.max_bytes for one in ranges)
+                    node, {one.partition: _row(one) for one in ranges}, max_bytes=self._max_bytes(ranges)
                 )
             except ClientError as error:
                 self._retry_all(ranges, f"{node} cannot be reached: {error}")
             else:
                 self._in_flight[node] = _Request(posted, ranges)
+
+    def _max_bytes(self, ranges: Sequence[RangeProgress]) -> int:
+        """Returns the limit of a response: that of one partition, unless a batch needs more."""
+        settings = self._settings
+        needed = max(one.max_bytes for one in ranges)
+        if needed > settings.max_partition_fetch_bytes:
+            return needed
+        return min(settings.fetch_max_bytes, settings.max_partition_fetch_bytes)
 
     def _find_leaders(self) -> None:
         """Looks up the leaders of all ranges that are due, with one request."""

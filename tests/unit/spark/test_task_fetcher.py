@@ -50,6 +50,8 @@ class ScriptedClient:
     ends: tuple[int, int] = (0, 100)
     asked: list[tuple[int, int]] = field(default_factory=list)
     """Node and offset of each fetch."""
+    limits: list[tuple[int, int]] = field(default_factory=list)
+    """The maximum bytes of the partition and of the response."""
     events: list[str] = field(default_factory=list)
 
     def describe(self, topics: Any) -> ClusterState:
@@ -69,6 +71,7 @@ class ScriptedClient:
     def post_fetch(self, node: Node, wanted: dict[TopicPartition, PartitionToFetch], max_bytes: int) -> object:
         offset = wanted[_PARTITION].fetch_offset
         self.asked.append((node.id, offset))
+        self.limits.append((wanted[_PARTITION].max_bytes, max_bytes))
         self.events.append(f"ask {offset}")
         return wanted
 
@@ -224,7 +227,10 @@ def test_every_error_of_the_table(run: Run, error: Errors) -> None:
 
 def test_a_batch_that_does_not_come_whole(run: Run) -> None:
     whole = batch(0, "a" * 100)
-    assert run(0, 1, answer(whole[:80]), answer(whole))[0] == [(0, b"a" * 100)]
+    settings = {"kafka.max.partition.fetch.bytes": "80", "kafka.fetch.max.bytes": "70"}
+    rows, client = run(0, 1, answer(whole[:80]), answer(whole), options=settings)
+    assert rows == [(0, b"a" * 100)]
+    assert client.limits == [(80, 70), (160, 160)]
 
 
 def test_columns(run: Run) -> None:
