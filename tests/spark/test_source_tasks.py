@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from barnabas.spark import register
+from barnabas.spark.task_planner import PARALLELISM_VARIABLE
 from spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -79,3 +84,36 @@ def test_stream(spark: SparkSession, bootstrap: str, many: str, tmp_path: Path) 
     assert len(tasks) == 3
     _check(tasks, many)
     assert '"@tasks": 3' in (tmp_path / "offsets" / "0").read_text().replace('":3', '": 3')
+
+
+def test_a_registered_source_knows_the_slots(
+    spark: SparkSession, bootstrap: str, many: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tasks() -> int:
+        reader = spark.read.format("barnabas").option("kafka.bootstrap.servers", bootstrap)
+        return reader.option("subscribe", many).load().rdd.getNumPartitions()
+
+    environment = spark.sparkContext.environment
+    monkeypatch.delitem(environment, PARALLELISM_VARIABLE, raising=False)
+    register(spark)
+    assert environment[PARALLELISM_VARIABLE] == str(spark.sparkContext.defaultParallelism) == "2"
+    assert tasks() == 2
+    monkeypatch.setitem(environment, PARALLELISM_VARIABLE, "5")
+    register(spark)
+    assert tasks() == 5
+    monkeypatch.setitem(environment, PARALLELISM_VARIABLE, "2")
+    register(spark)
+
+
+@pytest.mark.nightly  # a session of its own
+def test_spark_connect(bootstrap: str, topic: str) -> None:
+    """Source and sink, with a save() that has no mode."""
+    program = Path(__file__).with_name("connect_program.py")
+    ended = subprocess.run(
+        [sys.executable, str(program), bootstrap, topic], check=False, capture_output=True, text=True, timeout=600
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert found["rows"] == 100
+    assert found["tasks"] == 3
+    assert "Did you mean kafka.bootstrap.servers?" in found["error"]

@@ -7,7 +7,7 @@
     rows = stream.option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
 
 The options, the rows and the rules are those of Spark's own Kafka connector, so a query needs only the new format name;
-`barnabas.spark.source_options` lists the additional options. Records travel as Arrow record batches, from the fetch
+docs/spark.md lists the options. Records travel as Arrow record batches, from the fetch
 response to the JVM. The package must be installed where executors run, with the extra ``[spark]``.
 
 A session that starts with the package installed finds the format through the module ``pyspark_barnabas``.
@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,19 +50,27 @@ def use_this_interpreter() -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Registers the format with a session, and makes ``save()`` without a mode append. Idempotent."""
+    """Registers the format with a session, and makes ``save()`` without a mode append. Idempotent.
+
+    It also tells the source how many task slots the session has, which Spark itself does not. Under Spark Connect the
+    session does not say.
+    """
     from barnabas.common.extras import extra
     from barnabas.spark.save_mode import append_by_default
 
     with extra("spark", "barnabas.spark"):
         from barnabas.spark.data_source import BarnabasDataSource  # Spark takes half a second to load
+        from barnabas.spark.task_planner import PARALLELISM_VARIABLE
 
     append_by_default()
+    with suppress(AttributeError):  # of Spark Connect
+        context = spark.sparkContext
+        context.environment.setdefault(PARALLELISM_VARIABLE, str(context.defaultParallelism))
     spark.dataSource.register(BarnabasDataSource)
 
 
 use_this_interpreter()
-if "pyspark.sql.readwriter" in sys.modules:
+if not sys.modules.keys().isdisjoint({"pyspark.sql.readwriter", "pyspark.sql.connect.readwriter"}):
     from barnabas.spark.save_mode import append_by_default
 
     append_by_default()
