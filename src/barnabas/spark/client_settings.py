@@ -10,16 +10,17 @@ from typing import Final
 
 from barnabas.clients.common.bootstrap import bootstrap_nodes
 from barnabas.clients.common.client_config import HIGH, LOW, MEDIUM, define_common, define_security
-from barnabas.clients.common.client_security import ClientSecurity, may_use_local_socket
+from barnabas.clients.common.client_security import SECURITY, ClientSecurity, may_use_local_socket
 from barnabas.clients.common.fetch_client import FetchSettings
 from barnabas.clients.common.security_aliases import NAMES, with_kafka_names
 from barnabas.common.config_def import ConfigDef, ConfigError, Range, Type, ValidString
 from barnabas.network.client.client_config import NetworkClientConfig
+from barnabas.network.reactor.channel_factory import ChannelFactory
 from barnabas.network.transport.local.offer import SEND_BUFFER_BYTES
+from barnabas.spark.config_variables import is_provider_setting, resolved
+from barnabas.spark.option_definitions import PREFIX
 
 log = logging.getLogger(__name__)
-
-PREFIX: Final = "kafka."
 
 READ_UNCOMMITTED: Final = "read_uncommitted"
 READ_COMMITTED: Final = "read_committed"
@@ -38,7 +39,6 @@ _WITHOUT_EFFECT: Final = frozenset(
         "auto.commit.interval.ms",
         "auto.include.jmx.reporter",
         "client.dns.lookup",
-        "config.providers",
         "enable.metrics.push",
         "exclude.internal.topics",
         "group.instance.id",
@@ -65,33 +65,85 @@ _WITHOUT_EFFECT: Final = frozenset(
 are accepted, logged and ignored."""
 
 _DEFAULT_MAX_PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
-"""A consumer's 1 MiB is meant for many partitions in one request; here each request is about one. Larger values are not
-faster: decoded data would leave the processor's caches before it is sent on."""
+"""A response of this size is decoded while the next one arrives. Larger values are not faster: decoded data would leave
+the processor's caches before it is sent on."""
 
 
 def _definition() -> ConfigDef:
     definition = define_common(ConfigDef())
     define = definition.define
     at_least_0 = Range.at_least(0)
-    define("group.id", Type.STRING, None, None, HIGH, "The group that offsets are committed to.")
-    define("isolation.level", Type.STRING, READ_UNCOMMITTED, ValidString.of(READ_COMMITTED, READ_UNCOMMITTED), MEDIUM)
-    define("fetch.min.bytes", Type.INT, 1, at_least_0, HIGH, "How much has to be there for an answer.")
-    define("fetch.max.bytes", Type.INT, 50 * 1024 * 1024, at_least_0, MEDIUM, "How much an answer may have.")
-    define("fetch.max.wait.ms", Type.INT, 500, at_least_0, LOW, "How long a broker waits for the minimum.")
+    define("group.id", Type.STRING, None, None, HIGH, "The group to which offsets are committed, as `groupId`.")
+    define(
+        "isolation.level",
+        Type.STRING,
+        READ_UNCOMMITTED,
+        ValidString.of(READ_COMMITTED, READ_UNCOMMITTED),
+        MEDIUM,
+        "Whether records of open and aborted transactions are left out.",
+    )
+    define("fetch.min.bytes", Type.INT, 1, at_least_0, HIGH, "The minimum bytes of a response.")
+    define("fetch.max.bytes", Type.INT, 50 * 1024 * 1024, at_least_0, MEDIUM, "The maximum bytes of a response.")
+    define("fetch.max.wait.ms", Type.INT, 500, at_least_0, LOW, "How long a broker waits for the minimum bytes.")
     define(
         "max.partition.fetch.bytes",
         Type.INT,
         _DEFAULT_MAX_PARTITION_FETCH_BYTES,
         at_least_0,
         HIGH,
-        "How much an answer may have of one partition.",
+        "The maximum bytes of a partition in a response, and of a response.",
     )
-    define("check.crcs", Type.BOOLEAN, True, None, LOW, "Check the checksums of batches.")
-    define("default.api.timeout.ms", Type.INT, 60_000, at_least_0, MEDIUM, "How long retries may go on.")
+    define("check.crcs", Type.BOOLEAN, True, None, LOW, "Whether the checksums of batches are checked.")
+    define(
+        "default.api.timeout.ms",
+        Type.INT,
+        60_000,
+        at_least_0,
+        MEDIUM,
+        "How long a missing partition is retried.",
+    )
     return define_security(definition)
 
 
-_CONFIG: Final = _definition()
+CONFIG: Final = _definition()
+SETTINGS: Final = frozenset(CONFIG.keys)
+"""The names of the settings that have an effect."""
+
+
+class SecurityOptions:
+    """The settings of TLS and SASL as they were given: with variables instead of credentials, if they have any.
+
+    Can be hashed and pickled. Its repr shows names only.
+    """
+
+    __slots__ = ("_given",)
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        """Takes all settings of a client and ignores those that do not belong here; raises `ConfigError`."""
+        self._given = tuple(
+            sorted(
+                (name, value)
+                for name, value in properties.items()
+                if name in SECURITY.keys or name in NAMES or is_provider_setting(name)
+            )
+        )
+        self._resolved()  # only to validate them
+
+    def channel_factory(self) -> ChannelFactory:
+        """Looks up the values of variables, and makes the factory of connections."""
+        return self._resolved().channel_factory()
+
+    def _resolved(self) -> ClientSecurity:
+        return ClientSecurity(resolved(dict(self._given)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecurityOptions) and self._given == other._given
+
+    def __hash__(self) -> int:
+        return hash(self._given)
+
+    def __repr__(self) -> str:
+        return f"SecurityOptions({', '.join(name for name, _ in self._given)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +174,7 @@ class ClientSettings:
     receive_buffer_bytes: int
     local_socket_enable: bool
     local_send_buffer_bytes: int
-    security: ClientSecurity
-    """The settings of TLS and SASL, with the credentials. Its repr shows names only."""
+    security: SecurityOptions
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ClientSettings:
@@ -140,7 +191,7 @@ class ClientSettings:
                 name="kafka.bootstrap.servers",
             )
         _check_names(properties)
-        values = _CONFIG.parse(with_kafka_names(properties))
+        values = CONFIG.parse(with_kafka_names(resolved(properties)))
         servers = values.get_list("bootstrap.servers")
         bootstrap_nodes(servers, None)  # only to validate the addresses
         return cls(
@@ -173,7 +224,7 @@ class ClientSettings:
             local_send_buffer_bytes=(
                 values.get_int("send.buffer.bytes") if values.is_set("send.buffer.bytes") else SEND_BUFFER_BYTES
             ),
-            security=ClientSecurity(values.originals),
+            security=SecurityOptions(properties),
         )
 
     def fetch_settings(self) -> FetchSettings:
@@ -204,7 +255,7 @@ def _check_names(properties: Mapping[str, str]) -> None:
     for name in sorted(properties):
         if name in _WITHOUT_EFFECT:
             log.warning("Kafka option %s%s has no effect on this source", PREFIX, name)
-        elif name not in _CONFIG.keys and name not in NAMES:
-            close = difflib.get_close_matches(name, _CONFIG.keys, 1)
+        elif name not in CONFIG.keys and name not in NAMES and not is_provider_setting(name):
+            close = difflib.get_close_matches(name, CONFIG.keys, 1)
             hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""
             raise ConfigError(f"There is no Kafka option {PREFIX}{name} for this source.{hint}", name=PREFIX + name)

@@ -11,7 +11,9 @@ from barnabas.clients.common.client_config import define_common, define_security
 from barnabas.clients.common.security_aliases import NAMES
 from barnabas.clients.producer.producer_config import CONFIG, ProducerConfig
 from barnabas.common.config_def import ConfigDef, ConfigError
-from barnabas.spark.client_settings import PREFIX, ClientSettings
+from barnabas.spark.client_settings import ClientSettings
+from barnabas.spark.config_variables import is_provider_setting, with_providers
+from barnabas.spark.option_definitions import PREFIX
 
 TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
@@ -41,7 +43,7 @@ class SinkSettings:
     """Settings of the tasks' producers, and of the client that completes their transactions."""
 
     properties: Mapping[str, str] = field(repr=False)
-    """The producer settings as given, by Kafka's names. They contain the credentials, so repr does not show them."""
+    """The producer settings as given, by Kafka's names. They may contain credentials, so repr does not show them."""
     client: ClientSettings
     max_block_ms: int
     """How long a step of a transaction may take, including retries."""
@@ -56,12 +58,19 @@ class SinkSettings:
             if name in given:
                 raise ConfigError(f"Kafka option {PREFIX}{name} is not supported here. {reason}", name=PREFIX + name)
         for name in sorted(given):
-            if name not in CONFIG.keys and name not in NAMES:
+            if name not in CONFIG.keys and name not in NAMES and not is_provider_setting(name):
                 close = difflib.get_close_matches(name, CONFIG.keys, 1)
                 hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""
                 raise ConfigError(f"There is no Kafka option {PREFIX}{name} for this sink.{hint}", name=PREFIX + name)
-        client = ClientSettings.of({PREFIX + name: value for name, value in given.items() if name in _OF_EVERY_CLIENT})
-        properties = {**_DEFAULTS, **given}
+        client = ClientSettings.of(
+            {
+                PREFIX + name: value
+                for name, value in given.items()
+                if name in _OF_EVERY_CLIENT or is_provider_setting(name)
+            }
+        )
+        # The producer of a task looks up the values of variables.
+        properties = {**_DEFAULTS, **with_providers(given)}
         # Find conflicting settings now, not in the first task.
         checked = ProducerConfig.of({**properties, "transactional.id": "checked"} if exactly_once else properties)
         return cls(properties, client, checked.max_block_ms)

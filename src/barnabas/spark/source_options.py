@@ -1,43 +1,7 @@
-"""The options of the source: the stock connector's, under its names, and a few of our own.
-
-==================================  ====================================================================================
-``kafka.bootstrap.servers``         addresses of the cluster; all ``kafka.*`` options are settings of a consumer
-``assign``, ``subscribe``,          what to read; exactly one of them
-``subscribePattern``
-``startingTimestamp``,              where to start, in this order of precedence. For streams ``latest`` by default, and
-``startingOffsetsByTimestamp``,     only used without a checkpoint; for batches ``earliest``
-``startingOffsets``
-``startingOffsetsByTimestamp-       ``error`` (default) or ``latest``: what to do if all records are older
-Strategy``
-``endingTimestamp``,                where a batch ends, by default ``latest``; not for streams
-``endingOffsetsByTimestamp``,
-``endingOffsets``
-``failOnDataLoss``                  whether to fail when records were deleted before they were read (default true)
-``maxOffsetsPerTrigger``            maximum records of a micro-batch
-``minOffsetsPerTrigger``,           wait for this many records, but no longer than the delay (default 15m)
-``maxTriggerDelay``
-``minPartitions``                   minimum number of tasks
-``maxRecordsPerPartition``          maximum records per task
-``includeHeaders``                  whether there is a column of headers (default false)
-``fetchOffset.numRetries``,         number and interval of retries of offset lookups (3, 1000 ms)
-``fetchOffset.retryIntervalMs``
-``kafkaConsumer.pollTimeoutMs``     how long a task waits for records that should exist (120 s)
-``groupIdPrefix``                   accepted, without effect: readers are not in a group
-**ours**
-``maxBytesPerTrigger``              target size of a micro-batch in stored bytes; estimated from samples
-``groupId``                         the group that shows the progress of a stream (also: ``kafka.group.id``)
-``commitOffsetsToGroup``            whether offsets are committed to it (default: true if a group is named)
-``columns``                         which columns to read, such as ``value,timestamp``
-``pushDownFilters``                 for batches: push down conditions on topic, partition, offset and time;
-                                    needs ``spark.sql.python.filterPushdown.enabled`` (default false)
-==================================  ====================================================================================
-
-Unknown options are refused, because a typo in ``startingOffsets`` would lose data silently.
-"""
+"""Validates the options of the source. `barnabas.spark.option_definitions` lists them."""
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Mapping
@@ -45,12 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from barnabas.common.config_def import ConfigError
-from barnabas.spark.client_settings import PREFIX, ClientSettings
+from barnabas.spark.client_settings import SETTINGS, ClientSettings
+from barnabas.spark.option_definitions import SOURCE, STREAM, boolean, check_names
 from barnabas.spark.source_schema import column_names
 from barnabas.spark.starting_points import (
     ENDING,
     LATEST_POINT,
-    STARTING,
     Point,
     ending_point,
     starting_point,
@@ -60,41 +24,6 @@ from barnabas.spark.subscription import Subscription
 from barnabas.spark.task_planner import TaskLimits
 
 log = logging.getLogger(__name__)
-
-_NAMES: Final = (
-    "assign",
-    "subscribe",
-    "subscribePattern",
-    *STARTING,
-    *ENDING,
-    "failOnDataLoss",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxBytesPerTrigger",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "targetPartitions",
-    "mergePartitions",
-    "splitPartitions",
-    "includeHeaders",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "kafkaConsumer.pollTimeoutMs",
-    "groupIdPrefix",
-    "groupId",
-    "commitOffsetsToGroup",
-    "columns",
-    "pushDownFilters",
-)
-
-_OF_STREAMS: Final = (
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxBytesPerTrigger",
-    "commitOffsetsToGroup",
-)
 
 _UNITS_MS: Final = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
@@ -128,7 +57,9 @@ class SourceOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
         """Validates options; raises `ConfigError`. The keys of `options` are case-insensitive."""
-        _check_names(options)
+        check_names(options, SOURCE, SETTINGS, "source")
+        if "groupIdPrefix" in options:
+            log.warning("Option groupIdPrefix has no effect: readers of this source are in no group")
         client = ClientSettings.of(options)
         minimum = _positive(options, "minOffsetsPerTrigger")
         maximum = _positive(options, "maxOffsetsPerTrigger")
@@ -149,7 +80,7 @@ class SourceOptions:
             start=starting_point(options),
             end=ending_point(options) or LATEST_POINT,
             unmatched_is_latest=unmatched_is_latest(options),
-            fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
+            fail_on_data_loss=boolean(options, "failOnDataLoss", default=True),
             max_offsets_per_trigger=maximum,
             min_offsets_per_trigger=minimum,
             max_trigger_delay_ms=_duration_ms(options, "maxTriggerDelay", 15 * 60_000),
@@ -158,25 +89,25 @@ class SourceOptions:
                 target=_positive(options, "targetPartitions"),
                 minimum=_positive(options, "minPartitions"),
                 max_records=_positive(options, "maxRecordsPerPartition"),
-                merge=_boolean(options, "mergePartitions", default=True),
-                split=_boolean(options, "splitPartitions", default=True),
+                merge=boolean(options, "mergePartitions", default=True),
+                split=boolean(options, "splitPartitions", default=True),
             ),
             fetch_offset_attempts=1 + (3 if attempts is None else attempts),
             fetch_offset_retry_interval_ms=1000 if interval is None else interval,
             poll_timeout_ms=120_000 if poll_timeout is None else poll_timeout,
             commit_to_group=_group(options, client),
-            columns=column_names(options.get("columns"), _boolean(options, "includeHeaders", default=False)),
-            push_down_filters=_boolean(options, "pushDownFilters", default=False),
-            given=frozenset(name for name in _NAMES if name in options),
+            columns=column_names(options.get("columns"), boolean(options, "includeHeaders", default=False)),
+            push_down_filters=boolean(options, "pushDownFilters", default=False),
+            given=frozenset(one.name for one in SOURCE if one.name in options),
         )
 
     def check_batch(self) -> None:
         """Logs and ignores options that apply only to streams, as the stock connector does."""
         if self.start is not None:
             self.start.refuse_latest()
-        for name in _OF_STREAMS:
-            if name in self.given:
-                log.warning("Option %s is ignored: this is a batch query", name)
+        for option in SOURCE:
+            if option.queries == STREAM and option.name in self.given:
+                log.warning("Option %s is ignored: this is a batch query", option.name)
 
     def check_stream(self) -> None:
         for name in ENDING:
@@ -186,36 +117,17 @@ class SourceOptions:
             log.warning("Option pushDownFilters is ignored: Spark does not push filters down into streams")
 
 
-def _check_names(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in _NAMES}
-    for name in options:
-        lower = name.lower()
-        if lower not in known and not lower.startswith(PREFIX):
-            close = difflib.get_close_matches(lower, known, 1)
-            hint = f" Did you mean {known[close[0]]}?" if close else ""
-            raise ConfigError(f"There is no option {name} for this source.{hint}", name=name)
-    if "groupIdPrefix" in options:
-        log.warning("Option groupIdPrefix has no effect: readers of this source are in no group")
-
-
 def _group(options: Mapping[str, str], client: ClientSettings) -> str | None:
     """Returns the group to commit to, or None."""
     group = options.get("groupId", "").strip() or None
     if group is not None and client.group_id is not None and group != client.group_id:
         raise ConfigError(f"groupId is {group}, but kafka.group.id is {client.group_id}.", name="groupId")
     group = group or client.group_id
-    if not _boolean(options, "commitOffsetsToGroup", default=group is not None):
+    if not boolean(options, "commitOffsetsToGroup", default=group is not None):
         return None
     if group is None:
         raise ConfigError("commitOffsetsToGroup is true, but no groupId says to which group.", name="groupId")
     return group
-
-
-def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = options.get(name, str(default)).strip().lower()
-    if text not in {"true", "false"}:
-        raise ConfigError(f"{name} must be true or false, not {options[name]!r}.", name=name)
-    return text == "true"
 
 
 def _positive(options: Mapping[str, str], name: str, *, least: int = 1) -> int | None:

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from barnabas.clients.common.client_config import client_properties
 from barnabas.common.config_def import ConfigError
 from barnabas.spark.sink_options import SinkOptions, TwoPhaseCommit
 
@@ -87,3 +88,31 @@ def test_what_is_wrong_is_told(given: dict[str, str], reason: str) -> None:
 def test_weaker_acks_go_with_at_least_once() -> None:
     options = SinkOptions.of({**SERVERS, "kafka.acks": "1"}, is_stream=False)
     assert options.settings.properties["acks"] == "1"
+
+
+@pytest.mark.mechanism("S13")
+def test_variables_are_looked_up_by_the_producer_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WRITER_PASSWORD", "open-sesame")
+    given = {
+        **SERVERS,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
+        "kafka.sasl.username": "writer",
+        "kafka.sasl.password": "${env:WRITER_PASSWORD}",
+    }
+    options = SinkOptions.of(given, is_stream=True)
+    assert b"open-sesame" not in pickle.dumps(options)
+    properties = options.settings.of_transactions("t-1", two_phase_commit=False)
+    assert properties["sasl.password"] == "${env:WRITER_PASSWORD}"
+    assert "open-sesame" in str(client_properties(properties, {})["sasl.jaas.config"].value)  # type: ignore[attr-defined]
+    monkeypatch.delenv("WRITER_PASSWORD")
+    with pytest.raises(ConfigError, match="has no value"):
+        SinkOptions.of(given, is_stream=True)
+
+
+def test_what_was_probably_meant() -> None:
+    with pytest.raises(
+        ConfigError, match=r"no option bootstrapServers for this sink. Did you mean kafka.bootstrap.serv"
+    ):
+        SinkOptions.of({**SERVERS, "bootstrapServers": "one:1"}, is_stream=False)
+    SinkOptions.of({**SERVERS, "path": "t", "checkpointLocation": "/tmp/c"}, is_stream=True)  # Spark's own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,3 +211,62 @@ def test_a_schema_of_ones_own_is_refused() -> None:
     check_schema(spark_schema(names), names)
     with pytest.raises(ConfigError, match="fixed schema"):
         check_schema(spark_schema(("value",)), names)
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("bootstrapServers", "kafka.bootstrap.servers"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+        ("bootstrap_servers", "kafka.bootstrap.servers"),
+        ("securityProtocol", "kafka.security.protocol"),
+        ("startingOffset", "startingOffsets"),
+        ("topics", None),
+    ],
+)
+def test_what_was_probably_meant(name: str, suggestion: str | None) -> None:
+    with pytest.raises(ConfigError) as refused:
+        SourceOptions.of(_LEAST | {name: "one:9092"})
+    hint = "" if suggestion is None else f" Did you mean {suggestion}?"
+    assert str(refused.value) == f"There is no option {name} for this source.{hint}"
+
+
+@pytest.mark.mechanism("S13")
+def test_variables_are_looked_up_where_a_client_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "kafka.properties"
+    file.write_text("name=reader\n")
+    given = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-256",
+        "kafka.sasl.username": f"${{file:{file}:name}}",
+        "kafka.sasl.password": "${env:READER_PASSWORD}",
+        "kafka.client.id": f"${{dir:{tmp_path}:id}}",
+    }
+    (tmp_path / "id").write_text("spark-7")
+    with pytest.raises(
+        ConfigError, match=r"sasl.password has the variable \$\{env:READER_PASSWORD\}, which has no value"
+    ):
+        SourceOptions.of(_LEAST | given)
+    monkeypatch.setenv("READER_PASSWORD", "open-sesame")
+    found = SourceOptions.of(_LEAST | given)
+    assert found.client.client_id == "spark-7"
+    assert "open-sesame" not in repr(found)
+    travelling = pickle.dumps(found)
+    assert b"open-sesame" not in travelling
+    assert b"READER_PASSWORD" in travelling
+    pickle.loads(travelling).client.security.channel_factory()
+    monkeypatch.delenv("READER_PASSWORD")
+    with pytest.raises(ConfigError, match="has no value"):  # of another machine, for example
+        pickle.loads(travelling).client.security.channel_factory()
+
+
+@pytest.mark.mechanism("S13")
+def test_config_providers_as_kafka_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("READER_ID", "spark-8")
+    given = {
+        "kafka.config.providers": "vault",
+        "kafka.config.providers.vault.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        "kafka.config.providers.vault.param.allowlist.pattern": "READER_.*",
+        "kafka.client.id": "${vault:READER_ID}${env:HOME}",
+    }
+    assert SourceOptions.of(_LEAST | given).client.client_id == "spark-8${env:HOME}"
