@@ -13,7 +13,7 @@ MVN    := $(shell command -v mvn 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo setup jars test check lint types imports unit pure versions versions-full bench bench-quick fuzz \
-    dist format clean
+    dist docs format clean
 
 ##@ Use it
 
@@ -108,6 +108,11 @@ bench-quick: setup ## the broker beside Apache Kafka, in five minutes
 
 dist: $(DEV) $(PYTHON_JAR) ## build wheels, sdist and checksums into dist/; nothing is published
 	$(BIN)/python tools/dist.py
+
+# Offline, and with warnings as errors (strict in mkdocs.yml). The variable silences an advertisement of the theme.
+docs: $(DEV) ## build the documentation site into target/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo 'The site: target/site/index.html; with search: python3 -m http.server --directory target/site'
 
 format: $(DEV) ## mend what ruff can mend
 	$(BIN)/ruff check --fix .

@@ -40,6 +40,7 @@ COPIED_FILES = (
     ".pre-commit-config.yaml",
     "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
+    "mkdocs.yml",
     "constraints.txt",
     "README.md",
     "CHANGELOG.md",

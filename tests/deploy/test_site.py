@@ -1,0 +1,67 @@
+"""The documentation site builds without a warning, has every page and setting, and loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
+from barnabas.cli.main import COMMANDS
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+LIMIT_S: Final = 300
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs")
+    out = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(out)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stdout + done.stderr
+    return out
+
+
+def test_every_page_is_there_and_in_the_navigation(site: Path) -> None:
+    first = (site / "index.html").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert (site / f"{page.stem}.html").exists()
+        assert f'href="{page.stem}.html"' in first
+
+
+def test_links_inside_the_site_lead_somewhere(site: Path) -> None:
+    checked = 0
+    for page in site.rglob("*.html"):
+        for target in re.findall(r'href="(?!https?:|#|mailto:|data:)([^"#]+)', page.read_text(encoding="utf-8")):
+            assert page.name == "404.html" or (page.parent / target).exists(), f"{page.name}: {target}"
+            checked += 1
+    assert checked > 500
+
+
+def test_the_reference_is_complete(site: Path) -> None:
+    settings = (site / "reference" / "broker-settings.html").read_text(encoding="utf-8")
+    missing = [key.name for key in BROKER_CONFIG_DEF.keys.values() if not key.internal and key.name not in settings]
+    assert missing == []
+    commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"barnabas {name}" not in commands] == []
+
+
+def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r'<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="(https?://[^"]+)"', text)
+        assert loaded == [], page.name
