@@ -1,6 +1,8 @@
 # Barnabas: everything a newcomer needs, from a bare clone with Python 3.11 or later. `make` alone explains the targets.
 
-PYTHON ?= python3.11
+# The oldest supported interpreter that runs (a shim of pyenv may be on the path and not run).
+PYTHON ?= $(shell for version in 3.11 3.12 3.13 3.14; do \
+    if python$$version -c '' 2>/dev/null; then echo python$$version; exit; fi; done; echo python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 # What is installed in the environment: the broker alone, what the demo needs on top, what development needs on top.
