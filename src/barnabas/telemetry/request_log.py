@@ -82,6 +82,8 @@ class RequestLog:
         self._writer = writer
         self._chance = chance
         self._rate = 0.0
+        self.on_entry: Callable[[RequestLogEntry], None] | None = None
+        """Receives each sampled request as well; called on network threads."""
 
     @property
     def sample_rate(self) -> float:
@@ -155,6 +157,8 @@ class RequestLog:
             rate,
         )
         self._writer.offer(entry, ENTRY_BYTES + kept)
+        if self.on_entry is not None:
+            self.on_entry(entry)
 
 
 def passed_over(chance: float, rate: float) -> int:

@@ -12,6 +12,7 @@ from barnabas.broker.config.terms import (
     LONG,
     MEDIUM,
     NON_EMPTY,
+    PASSWORD,
     PATTERNS,
     STRING,
     at_least,
@@ -116,6 +117,40 @@ BARNABAS_CONFIG_DEF: Final = (
         PATTERNS,
         MEDIUM,
         "Regular expressions for groups that are left out, even if barnabas.metrics.groups.include matches.",
+    )
+    .define(
+        "barnabas.otlp.endpoint",
+        STRING,
+        None,
+        NON_EMPTY,
+        MEDIUM,
+        "The address of an OpenTelemetry collector that receives the metrics of this broker and traces of sampled "
+        "requests, by OTLP over HTTP: http://127.0.0.1:4318. /v1/metrics and /v1/traces are appended. Not set: nothing "
+        "is exported.",
+    )
+    .define(
+        "barnabas.otlp.headers",
+        PASSWORD,
+        None,
+        None,
+        MEDIUM,
+        "Additional headers of OTLP requests, such as a token for authentication: name=value, separated by commas.",
+    )
+    .define(
+        "barnabas.otlp.metrics.interval.ms",
+        INT,
+        60_000,
+        at_least(0),
+        MEDIUM,
+        "How often metrics are exported by OTLP; 0 for never. barnabas.metrics.* select what is exported.",
+    )
+    .define(
+        "barnabas.otlp.traces.enable",
+        BOOLEAN,
+        True,
+        None,
+        MEDIUM,
+        "Whether the requests that barnabas.request.log.sample.rate selects are also exported by OTLP, as traces.",
     )
     .define(
         "barnabas.telemetry.exporters",

@@ -114,6 +114,7 @@ class KafkaRaftServer:
                     [] if self.controller is None else self.controller.loading(), self._on_loaded
                 )
             self._start_http()
+            self._start_otlp()
         except BaseException as error:
             self._stop()
             if self.failed and isinstance(error, CancelledError):
@@ -147,6 +148,13 @@ class KafkaRaftServer:
         )
         self._http = http
         self._closing.append(http.close)
+
+    def _start_otlp(self) -> None:
+        if self.config.value("barnabas.otlp.endpoint") is None:
+            return
+        from barnabas.broker.node.node_otlp import start_otlp  # most brokers export nothing
+
+        self._closing.append(start_otlp(self.config, self.shared, self.broker, self.controller))
 
     def _http_hosts(self) -> list[str]:
         """Returns the names of this machine: its host name, the advertised hosts, and the configured names."""
