@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from barnabas.common.errors import ProtocolError
-from barnabas.network.client.connection_failure import FIRST_ANSWER_LIMIT, recognize
+from barnabas.network.client.connection_failure import FIRST_RESPONSE_LIMIT, recognize
 from barnabas.protocol.framing import request_parts
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -63,7 +63,7 @@ class Probe:
                 raise
             prefix = self._read(4)
             (size,) = _SIZE.unpack(prefix)
-            if not 4 <= size <= FIRST_ANSWER_LIMIT:
+            if not 4 <= size <= FIRST_RESPONSE_LIMIT:
                 what = recognize(prefix) or f"its response begins with {prefix.hex()}"
                 raise HandshakeError(f"it does not speak the Kafka protocol: {what}", "check the port")
             return self._read(size)

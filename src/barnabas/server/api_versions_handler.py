@@ -69,7 +69,7 @@ class ApiVersionsHandler:
             assert isinstance(request.body, ApiVersionsRequest)
             refers = request.context.refers and says_references(request.body)
 
-            def answer(throttle_ms: int) -> ApiVersionsResponse:
+            def respond(throttle_ms: int) -> ApiVersionsResponse:
                 response = self._versions.api_versions_response(throttle_ms, version)
                 if offer is not None:
                     offer.put_into(response)
@@ -77,7 +77,7 @@ class ApiVersionsHandler:
                     say_references(response)
                 return response
 
-            self._helper.send_response_maybe_throttle(request, answer)
+            self._helper.send_response_maybe_throttle(request, respond)
             return
         if isinstance(error, UnsupportedVersionError):
             # The response has the version of the request, so that is set to 0: every client can read v0.

@@ -99,7 +99,7 @@ def open_envelope(request: Request) -> ForwardedRequest:
     if Trait.FORWARDABLE not in inner.api_key.traits:
         raise InvalidRequestError(f"{inner.api_key.title} is not a request that can be forwarded")
     try:
-        inner.body  # noqa: B018 - decoded here, because what cannot be decoded has no answer of its own
+        inner.body  # noqa: B018 - decoded here, because an undecodable request has no error response of its own
     except ProtocolError as error:
         raise UnsupportedVersionError(f"the request inside an Envelope: {error}") from None
     return inner

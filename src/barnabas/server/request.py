@@ -89,7 +89,7 @@ class Request(Timeline):
     @property
     def terminal(self) -> bool:
         """Whether the request has its final response."""
-        return not self.unanswered
+        return not self.awaits_response
 
     @property
     def request_context(self) -> RequestContext:

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 _MANY_PARTS: Final = 64
 
 
-class AlreadyAnsweredError(RuntimeError):
+class AlreadyRespondedError(RuntimeError):
     """A request was given a second final response."""
 
 
@@ -202,7 +202,7 @@ class RequestChannel:
         for request in refused:
             log.warning("Closing connection %s: too many large requests wait already", request.connection_id)
             request.release_buffer()
-            self.close_unanswered(request)
+            self.close_without_response(request)
 
     def _wake_for_bulk(self) -> None:
         """Wakes a handler in addition to those that serve ordinary requests. Requires the lock."""
@@ -383,9 +383,9 @@ class RequestChannel:
             self.update_error_metrics(request, error, count)
         self._finish(request, NetworkResponse(CLOSE_CONNECTION, request))
 
-    def close_unanswered(self, request: Request) -> None:
+    def close_without_response(self, request: Request) -> None:
         """Closes the connection of a request that will get no response; no effect if the request has already ended."""
-        with suppress(AlreadyAnsweredError):
+        with suppress(AlreadyRespondedError):
             self.close_connection(request)
 
     def start_throttling(self, request: Request) -> None:
@@ -414,9 +414,9 @@ class RequestChannel:
 
     def _finish(self, request: Request, response: AnyResponse) -> None:
         if not request.finish(self._now()):
-            raise AlreadyAnsweredError(f"{request!r} was answered twice")
+            raise AlreadyRespondedError(f"{request!r} got a second response")
         if request.envelope is not None:
-            request.envelope.claim_answer()
+            request.envelope.claim_response()
         processor = self._processors.get(request.processor_id)
         # A missing processor was shut down, together with the connection.
         if processor is not None and processor.enqueue_response(response):

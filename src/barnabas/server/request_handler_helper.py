@@ -126,7 +126,7 @@ class RequestHandlerHelper:
             if isinstance(error, FatalExitError):
                 self.close_after(request, error)
             elif request.terminal:
-                logger.error("%r failed after it was answered", request, exc_info=error)
+                logger.error("%r failed after its response", request, exc_info=error)
             elif isinstance(error, ProtocolError) and not isinstance(error, EncodeError):
                 # The body cannot be decoded, so an error response cannot be built. The client caused it: log one line
                 # without a stack trace, or any client could fill the log.
@@ -147,7 +147,7 @@ class RequestHandlerHelper:
             self._exit(error.status)
             return
         logger.error("Handling %r failed", request, exc_info=error)
-        self.channel.close_unanswered(request)
+        self.channel.close_without_response(request)
 
     def _respond_with_error(self, request: Request, error: BaseException) -> None:
         if isinstance(error, EncodeError):

@@ -13,7 +13,7 @@ from barnabas.protocol.framing import encode_response
 from barnabas.protocol.headers import ParsedHeader
 from barnabas.protocol.message import Buffer
 from barnabas.server.dispatch import handles
-from barnabas.server.error_responses import answers
+from barnabas.server.error_responses import responses
 from barnabas.server.error_responses.failure import Failure
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
@@ -37,5 +37,5 @@ def refuse_during_authentication(header: ParsedHeader, frame: Buffer, error: Aut
     if version not in api.versions:
         return b""
     body, _ = api.request.decode_from(frame, version, header.body_start, max_entries=api.request.max_entries)
-    response = answers()[api](body, Failure.of(error, 0, version))
+    response = responses()[api](body, Failure.of(error, 0, version))
     return b"" if response is None else encode_response(response, version, header.correlation_id)

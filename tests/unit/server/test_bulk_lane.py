@@ -223,7 +223,7 @@ def test_a_handler_hands_over_what_turns_out_to_be_too_much() -> None:
     item = b.channel.receive_request(0)
     assert item is requests[1]
     assert requests[1].buffer is not None, "it is read anew"
-    assert requests[1].unanswered
+    assert requests[1].awaits_response
     b.runner.run(requests[1], b.runner.new_local())
     assert b.handled == [1, 3, 2]
     assert requests[1].buffer is None

@@ -115,7 +115,7 @@ def test_a_failure_after_the_answer_is_only_logged(
     bench.channel.send_no_op_response(request)
     family.future.set_exception(RuntimeError("late"))
     assert len(bench.responses(request)) == 1
-    assert "failed after it was answered" in caplog.text
+    assert "failed after its response" in caplog.text
 
 
 @pytest.mark.mechanism("R02")

@@ -29,7 +29,7 @@ from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopic
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.server.error_responses import answers, error_response
+from barnabas.server.error_responses import error_response, responses
 from barnabas.server.request import Request
 from barnabas.server.request_metrics import RequestTimes
 from network_fixtures import request_from
@@ -196,7 +196,7 @@ def test_same_answer_as_kafka(
 
 @pytest.mark.mechanism("R12")
 def test_every_api_has_an_answer_in_every_version(times: RequestTimes) -> None:
-    assert answers().keys() == set(ApiKey)
+    assert responses().keys() == set(ApiKey)
     for api_key in ApiKey:
         for version in versions_of(api_key.request):
             for body in requests_of(api_key, version):

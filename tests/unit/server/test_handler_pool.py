@@ -139,7 +139,7 @@ def test_a_handler_that_raises_leaves_its_thread_alive(answered: bool, caplog: p
         assert b.processor.response_queue_size == 0, "exactly one response each"
     request = "Request(Heartbeat v4, correlation id 1, client 'test', connection c)"
     assert [record.getMessage() for record in caplog.records] == (
-        [f"{request} failed after it was answered"]
+        [f"{request} failed after its response"]
         if answered
         else [f"Unexpected error while handling {request}", f"Handling {request} failed"]
     )

@@ -80,7 +80,7 @@ def test_a_timeline_begins_with_what_the_header_says_and_no_moment_but_the_first
     assert (one.api_key, one.api_version, one.correlation_id, one.client_id) == (ApiKey.FETCH, 9, 5, "me")
     assert (one.body_start, one.processor_id, one.connection_id, one.size, one.start_time_ns) == (6, 3, "c", 10, 100)
     assert [getattr(one, name) for name in MOMENTS] == [NOT_SET] * 6
-    assert (one.api_throttle_time_ms, one.record_network_thread_time, one.unanswered) == (0, None, True)
+    assert (one.api_throttle_time_ms, one.record_network_thread_time, one.awaits_response) == (0, None, True)
 
 
 @pytest.mark.parametrize("header", [(), (ApiKey.FETCH, 1, 2, None)])
@@ -96,7 +96,7 @@ def test_the_answer_is_a_moment_and_ends_what_was_going_on(kit: Kit) -> None:
     assert (one.response_complete_time_ns, one.api_local_complete_time_ns) == (7, 7)
     assert one.callback_request_complete_time_ns == NOT_SET
     assert not one.finish(8)
-    assert (one.response_complete_time_ns, one.unanswered) == (7, False)
+    assert (one.response_complete_time_ns, one.awaits_response) == (7, False)
     other = timeline(kit)
     other.api_local_complete_time_ns = 3
     other.callback_request_dequeue_time_ns = 5
@@ -113,7 +113,7 @@ def test_of_many_threads_one_gives_the_answer(kit: Kit) -> None:
 
         def claim(one: Any = one, start: threading.Barrier = start, won: list[bool] = won) -> None:
             start.wait()
-            won.append(one.claim_answer())
+            won.append(one.claim_response())
 
         threads = [threading.Thread(target=claim) for _ in range(4)]
         for thread in threads:

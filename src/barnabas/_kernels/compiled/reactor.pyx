@@ -674,7 +674,7 @@ cdef class Reactor:
         self.stats.bytes_sent += send.size
         return C_SENT
 
-    def answer(self, NetworkSend response not None):
+    def respond(self, NetworkSend response not None):
         """Sends the response to a request and unmutes its channel."""
         cdef PyObject *found
         cdef KafkaChannel channel

@@ -24,7 +24,7 @@ cdef class Timeline:
     cdef public int64_t response_dequeue_time_ns
     cdef public int64_t callback_request_dequeue_time_ns
     cdef public int64_t callback_request_complete_time_ns
-    cdef bint _unanswered
+    cdef bint _awaits_response
 
     cdef bint claim(self) except -1
     cdef int _release(self) except -1

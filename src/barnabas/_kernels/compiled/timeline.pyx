@@ -41,22 +41,22 @@ cdef class Timeline:
         self.response_dequeue_time_ns = UNSET
         self.callback_request_dequeue_time_ns = UNSET
         self.callback_request_complete_time_ns = UNSET
-        self._unanswered = True
+        self._awaits_response = True
 
     @property
-    def unanswered(self):
+    def awaits_response(self):
         """Whether no response has ended this request yet."""
-        return self._unanswered
+        return self._awaits_response
 
-    def claim_answer(self):
+    def claim_response(self):
         """Whether the caller may send the one response that ends this request; true once."""
         return self.claim()
 
     cdef bint claim(self) except -1:
         cdef bint mine
         with cython.critical_section(self):
-            mine = self._unanswered
-            self._unanswered = False
+            mine = self._awaits_response
+            self._awaits_response = False
         return mine
 
     def finish(self, int64_t now_ns):
@@ -103,22 +103,22 @@ cdef class Timeline:
         cdef int64_t start = self.start_time_ns
         cdef int64_t dequeued = self.request_dequeue_time_ns
         cdef int64_t local = self.api_local_complete_time_ns
-        cdef int64_t answered = self.response_complete_time_ns
+        cdef int64_t completed = self.response_complete_time_ns
         cdef int64_t taken = self.response_dequeue_time_ns
         cdef BucketTable table = metrics.table
         cdef dict counts = metrics.counts
         cdef PyObject *found
-        if dequeued < 0 or local < 0 or local > answered or taken < answered:
+        if dequeued < 0 or local < 0 or local > completed or taken < completed:
             dequeued = max(dequeued, start)
-            answered = now_ns if answered < 0 else max(answered, dequeued)
-            local = answered if local < 0 else min(max(local, dequeued), answered)
-            taken = max(taken, answered)
+            completed = now_ns if completed < 0 else max(completed, dequeued)
+            local = completed if local < 0 else min(max(local, dequeued), completed)
+            taken = max(taken, completed)
         if self.callback_request_dequeue_time_ns >= 0 and self.callback_request_complete_time_ns >= 0:
             local = min(
-                local + self.callback_request_complete_time_ns - self.callback_request_dequeue_time_ns, answered
+                local + self.callback_request_complete_time_ns - self.callback_request_dequeue_time_ns, completed
             )
         table.add_timeline(
-            start, dequeued, local, answered, taken, self.api_throttle_time_ms, self.size, now_ns
+            start, dequeued, local, completed, taken, self.api_throttle_time_ms, self.size, now_ns
         )
         found = PyDict_GetItemWithError(counts, self.api_version)
         count = metrics.new_count(self.api_version) if found == NULL else <object>found

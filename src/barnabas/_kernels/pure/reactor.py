@@ -574,7 +574,7 @@ class Reactor:
         self.stats.bytes_sent += send.size
         return SENT
 
-    def answer(self, response: NetworkSend) -> int:
+    def respond(self, response: NetworkSend) -> int:
         """Sends the response to a request and unmutes its channel; returns the outcome."""
         request = response.request
         channel = self.channels.get(request.connection_id)

@@ -2,7 +2,7 @@
 
 `barnabas.server.request` describes the moments.
 
-**Locks.** Several threads may try to respond to a request at once; `claim_answer` is atomic and lets only one succeed.
+**Locks.** Several threads may try to respond to a request at once; `claim_response` is atomic and lets one succeed.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class Timeline:
         self.api_throttle_time_ms = 0
         self.record_network_thread_time: Callable[[int], object] | None = None
         """Called for a request quota with the time that the network thread has spent on this request."""
-        self._unanswered = [True]
+        self._awaits_response = [True]
         """Emptied by the thread that claims the response. Popping the last element of a list is atomic, so only one
         of several threads succeeds, and it costs less than a lock."""
 
     @property
-    def unanswered(self) -> bool:
+    def awaits_response(self) -> bool:
         """Whether no response has ended this request yet."""
-        return bool(self._unanswered)
+        return bool(self._awaits_response)
 
-    def claim_answer(self) -> bool:
+    def claim_response(self) -> bool:
         """Whether the caller may send the one response that ends this request; true once."""
         try:
-            self._unanswered.pop()
+            self._awaits_response.pop()
         except IndexError:
             return False
         return True
@@ -76,7 +76,7 @@ class Timeline:
 
         Returns False, and changes nothing, if it was claimed before.
         """
-        if not self.claim_answer():
+        if not self.claim_response():
             return False
         self.response_complete_time_ns = now_ns
         if self.api_local_complete_time_ns == NOT_SET:
@@ -113,19 +113,19 @@ class Timeline:
         start = self.start_time_ns
         dequeued = self.request_dequeue_time_ns
         local = self.api_local_complete_time_ns
-        answered = self.response_complete_time_ns
+        completed = self.response_complete_time_ns
         taken = self.response_dequeue_time_ns
-        if dequeued < 0 or local < 0 or local > answered or taken < answered:
+        if dequeued < 0 or local < 0 or local > completed or taken < completed:
             dequeued = max(dequeued, start)
-            answered = now_ns if answered < 0 else max(answered, dequeued)
-            local = answered if local < 0 else min(max(local, dequeued), answered)
-            taken = max(taken, answered)
+            completed = now_ns if completed < 0 else max(completed, dequeued)
+            local = completed if local < 0 else min(max(local, dequeued), completed)
+            taken = max(taken, completed)
         if self.callback_request_dequeue_time_ns >= 0 and self.callback_request_complete_time_ns >= 0:
             # Work after a wait counts as local time, not as waiting: as if it had been done before.
             callback = self.callback_request_complete_time_ns - self.callback_request_dequeue_time_ns
-            local = min(local + callback, answered)
+            local = min(local + callback, completed)
         throttled = self.api_throttle_time_ms
-        metrics.table.add_moments(start, dequeued, local, answered, taken, throttled, self.size, now_ns)
+        metrics.table.add_moments(start, dequeued, local, completed, taken, throttled, self.size, now_ns)
         (metrics.counts.get(self.api_version) or metrics.new_count(self.api_version)).add(1, now_ns)
 
 

@@ -161,11 +161,11 @@ class ConfigsHandler:
         """Forwards the resources that this broker has not processed, and responds with the results of all."""
         resources: list[Any] = request.body.resources  # type: ignore[attr-defined]
 
-        def respond(answer: Response | None) -> None:
-            if not isinstance(answer, response_class):
+        def respond(response: Response | None) -> None:
+            if not isinstance(response, response_class):
                 self._helper.channel.close_connection(request, {})
                 return
-            results: list[ResourceResult] = reassembled(resources, preprocessed, answer.responses)
+            results: list[ResourceResult] = reassembled(resources, preprocessed, response.responses)
             responses = [
                 result_class(
                     error_code=result.error,

@@ -68,18 +68,18 @@ class DeleteRecordsHandler:
                 else:
                     offsets[partition] = asked.offset
 
-        def answer(results: dict[TopicPartition, DeleteRecordsResult]) -> None:
+        def respond(results: dict[TopicPartition, DeleteRecordsResult]) -> None:
             try:
-                self._answer(request, {**results, **refused})
-            except Exception as error:  # noqa: BLE001 - on the thread of whoever calls, nobody else would answer
+                self._respond(request, {**results, **refused})
+            except Exception as error:  # noqa: BLE001 - on the thread of whoever calls, nobody else would respond
                 self._helper.handle_error(request, error)
 
         if offsets:
-            self._delete_records(body.timeout_ms, offsets, answer)
+            self._delete_records(body.timeout_ms, offsets, respond)
         else:
-            answer({})
+            respond({})
 
-    def _answer(self, request: Request, results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
+    def _respond(self, request: Request, results: Mapping[TopicPartition, DeleteRecordsResult]) -> None:
         topics: dict[str, DeleteRecordsTopicResult] = {}
         for (name, index), result in results.items():
             if result.error:

@@ -57,9 +57,9 @@ class ForwardedHandler:
 
     @handles(*BARE_FORWARDED)
     def forward(self, request: Request, _local: RequestLocal) -> None:
-        self._forwarding.forward_request(request, lambda response: self.answer(request, response))
+        self._forwarding.forward_request(request, lambda response: self.respond(request, response))
 
-    def answer(self, request: Request, response: Response | None) -> None:
+    def respond(self, request: Request, response: Response | None) -> None:
         """Ends a forwarded request; also for handlers that forward a part of a request."""
         if response is None:
             # The controller does not support the version that this broker has advertised: the client must reconnect.

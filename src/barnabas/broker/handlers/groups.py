@@ -90,7 +90,7 @@ class GroupsHandler:
                 response.protocol_name = ""
             return response
 
-        return self._answer(request, self._groups.join_group(member_context(request), body), make)
+        return self._respond(request, self._groups.join_group(member_context(request), body), make)
 
     def sync_group(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
@@ -98,13 +98,13 @@ class GroupsHandler:
         if request.api_version >= _PROTOCOL_NAMED_SINCE and None in (body.protocol_type, body.protocol_name):
             raise InconsistentGroupProtocolError
         self._authorize(request, AclOperation.READ, body.group_id)
-        return self._answer(request, self._groups.sync_group(body))
+        return self._respond(request, self._groups.sync_group(body))
 
     def heartbeat(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, HeartbeatRequest)
         self._authorize(request, AclOperation.READ, body.group_id)
-        return self._answer(request, self._groups.heartbeat(body))
+        return self._respond(request, self._groups.heartbeat(body))
 
     def leave_group(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
@@ -119,7 +119,7 @@ class GroupsHandler:
                 response.members = []
             return response
 
-        return self._answer(request, self._groups.leave_group(body), make)
+        return self._respond(request, self._groups.leave_group(body), make)
 
     # -- consumer groups
 
@@ -134,7 +134,7 @@ class GroupsHandler:
             )
             if len(set(allowed)) < len(set(names)):
                 raise TopicAuthorizationError
-        return self._answer(request, self._groups.consumer_group_heartbeat(member_context(request), body))
+        return self._respond(request, self._groups.consumer_group_heartbeat(member_context(request), body))
 
     # -- administration
 
@@ -154,13 +154,13 @@ class GroupsHandler:
                     group.authorized_operations = self._operations(request, group.group_id)
             return DescribeGroupsResponse(groups=[*refused, *described])
 
-        return self._answer(request, self._groups.describe_groups(allowed), make)
+        return self._respond(request, self._groups.describe_groups(allowed), make)
 
     def consumer_group_describe(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
         assert isinstance(body, ConsumerGroupDescribeRequest)
         if not self._groups.serves_consumer_protocol:
-            return self._answer(
+            return self._respond(
                 request,
                 _done(
                     ConsumerGroupDescribeResponse(
@@ -184,7 +184,7 @@ class GroupsHandler:
             shown = described if self._auth.authorizer is None else [self._hide(request, group) for group in described]
             return ConsumerGroupDescribeResponse(groups=[*refused, *shown])
 
-        return self._answer(request, self._groups.consumer_group_describe(allowed), make)
+        return self._respond(request, self._groups.consumer_group_describe(allowed), make)
 
     def _hide(self, request: Request, group: DescribedConsumerGroup) -> DescribedConsumerGroup:
         """Hides the members if the client may not describe all their topics: members reveal topic names."""
@@ -228,7 +228,7 @@ class GroupsHandler:
                 ]
             return response
 
-        return self._answer(request, self._groups.list_groups(body), make)
+        return self._respond(request, self._groups.list_groups(body), make)
 
     def delete_groups(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
@@ -239,7 +239,7 @@ class GroupsHandler:
         refused = [
             DeletableGroupResult(group_id=group_id, error_code=Errors.GROUP_AUTHORIZATION_FAILED) for group_id in denied
         ]
-        return self._answer(
+        return self._respond(
             request,
             self._groups.delete_groups(allowed),
             lambda results: DeleteGroupsResponse(results=[*refused, *results]),
@@ -264,11 +264,11 @@ class GroupsHandler:
     def _operations(self, request: Request, group_id: str) -> int:
         return self._auth.authorized_operations(request.request_context, Resource(ResourceType.GROUP, group_id))
 
-    def _answer(self, request: Request, future: Future[T], make: Callable[[T], Response] | None = None) -> Future[Any]:
-        return answer_when_done(self._helper, request, future, make)
+    def _respond(self, request: Request, future: Future[T], make: Callable[[T], Response] | None = None) -> Future[Any]:
+        return respond_when_done(self._helper, request, future, make)
 
 
-def answer_when_done(
+def respond_when_done(
     helper: RequestHandlerHelper,
     request: Request,
     future: Future[T],

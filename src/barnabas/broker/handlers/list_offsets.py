@@ -83,20 +83,20 @@ class ListOffsetsHandler:
         counts = Counter(
             (topic.name, partition.partition_index) for topic in body.topics for partition in topic.partitions
         )
-        answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+        responses: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
         for topic in body.topics:
             for partition in topic.partitions:
                 if allowed is not None and topic.name not in allowed:
-                    answer = _failed(partition, Errors.TOPIC_AUTHORIZATION_FAILED)
+                    response = _failed(partition, Errors.TOPIC_AUTHORIZATION_FAILED)
                 elif counts[topic.name, partition.partition_index] > 1:
-                    answer = _failed(partition, Errors.INVALID_REQUEST)
+                    response = _failed(partition, Errors.INVALID_REQUEST)
                 elif partition.timestamp < 0 and request.api_version < SINCE_VERSION.get(partition.timestamp, 1 << 15):
-                    answer = _failed(partition, Errors.UNSUPPORTED_VERSION)
+                    response = _failed(partition, Errors.UNSUPPORTED_VERSION)
                 else:
-                    answer = self._find(request, topic.name, partition, isolation, body.replica_id)
-                answers.setdefault(topic.name, {})[partition.partition_index] = answer
+                    response = self._find(request, topic.name, partition, isolation, body.replica_id)
+                responses.setdefault(topic.name, {})[partition.partition_index] = response
         topics = [
-            ListOffsetsTopicResponse(name=name, partitions=list(found.values())) for name, found in answers.items()
+            ListOffsetsTopicResponse(name=name, partitions=list(found.values())) for name, found in responses.items()
         ]
         self._helper.send_response_maybe_throttle(
             request, lambda throttle_ms: ListOffsetsResponse(throttle_time_ms=throttle_ms, topics=topics)

@@ -83,7 +83,7 @@ class MetadataHandler:
         topics = self._cache.topic_metadata(names, listener, version)
         if len(topics) < len(names):
             missing = [name for name in names if not self._cache.contains(name)]
-            topics += self._answer_missing(request, body, missing, asked.all_topics)
+            topics += self._respond_missing(request, body, missing, asked.all_topics)
         controller_id = self._cache.random_alive_broker_id()
         response = MetadataResponse(
             brokers=metadata_brokers(self._cache.alive_broker_nodes(listener)),
@@ -124,7 +124,7 @@ class MetadataHandler:
             ]
         return allowed, [MetadataResponseTopic(error_code=error, name=name) for name in denied]
 
-    def _answer_missing(
+    def _respond_missing(
         self, request: Request, body: MetadataRequest, missing: Sequence[str], all_topics: bool
     ) -> list[MetadataResponseTopic]:
         """Returns the responses for topics that do not exist, and may start their creation."""

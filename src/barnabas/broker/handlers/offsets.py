@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from barnabas.broker.handlers.groups import answer_when_done, member_context
+from barnabas.broker.handlers.groups import member_context, respond_when_done
 from barnabas.common.errors import Errors, GroupAuthorizationError, TransactionalIdAuthorizationError
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.coordinator.group.group_coordinator_service import GroupCoordinatorService
@@ -108,14 +108,14 @@ class OffsetsHandler:
             for topic, error in refused
         ]
         if not accepted:
-            return self._answer(request, _done(OffsetCommitResponse(topics=refusals)))
+            return self._respond(request, _done(OffsetCommitResponse(topics=refusals)))
         body.topics = accepted
 
         def make(response: OffsetCommitResponse) -> OffsetCommitResponse:
             response.topics = _merge(refusals, response.topics)
             return response
 
-        return self._answer(request, self._groups.commit_offsets(member_context(request), body), make)
+        return self._respond(request, self._groups.commit_offsets(member_context(request), body), make)
 
     def txn_offset_commit(self, request: Request, _local: RequestLocal) -> Future[Any]:
         body = request.body
@@ -140,7 +140,7 @@ class OffsetsHandler:
             for topic, error in refused
         ]
         if not accepted:
-            return self._answer(request, _done(TxnOffsetCommitResponse(topics=refusals)))
+            return self._respond(request, _done(TxnOffsetCommitResponse(topics=refusals)))
         body.topics = accepted
 
         def make(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
@@ -152,7 +152,7 @@ class OffsetsHandler:
                             partition.error_code = Errors.COORDINATOR_NOT_AVAILABLE
             return response
 
-        return self._answer(request, self._groups.commit_transactional_offsets(member_context(request), body), make)
+        return self._respond(request, self._groups.commit_transactional_offsets(member_context(request), body), make)
 
     def _sort_topics(
         self, request: Request, topics: Sequence[T], *, by_id: bool
@@ -204,10 +204,10 @@ class OffsetsHandler:
                 ]
             groups = [OffsetFetchRequestGroup(group_id=body.group_id, topics=topics)]
         futures = [self._fetch_group(request, group, body.require_stable) for group in groups]
-        return self._answer(
+        return self._respond(
             request,
             _when_all(futures),
-            lambda answers: self._fetched(request, body, answers),
+            lambda responses: self._fetched(request, body, responses),
         )
 
     def _fetch_group(
@@ -223,7 +223,7 @@ class OffsetsHandler:
         if group.topics is None:
             return _map(
                 self._groups.fetch_offsets(group, require_stable=require_stable),
-                lambda answer: self._hide(request, answer, by_id),
+                lambda response: self._hide(request, response, by_id),
             )
         refused: list[OffsetFetchResponseTopics] = []
         allowed = self._fetchable(request, group.topics, by_id, refused)
@@ -231,10 +231,10 @@ class OffsetsHandler:
             group_id=group.group_id, member_id=group.member_id, member_epoch=group.member_epoch, topics=allowed
         )
 
-        def add_refused(answer: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
-            if not answer.error_code:
-                answer.topics.extend(refused)
-            return answer
+        def add_refused(response: OffsetFetchResponseGroup) -> OffsetFetchResponseGroup:
+            if not response.error_code:
+                response.topics.extend(refused)
+            return response
 
         return _map(self._groups.fetch_offsets(asked, require_stable=require_stable), add_refused)
 
@@ -262,39 +262,39 @@ class OffsetsHandler:
         refused.extend(_refused(topic, Errors.TOPIC_AUTHORIZATION_FAILED) for topic in denied)
         return allowed
 
-    def _hide(self, request: Request, answer: OffsetFetchResponseGroup, by_id: bool) -> OffsetFetchResponseGroup:
+    def _hide(self, request: Request, response: OffsetFetchResponseGroup, by_id: bool) -> OffsetFetchResponseGroup:
         """Removes the topics that the client may not describe. With ids, a topic that no longer has an id is removed,
         too."""
         if by_id:
-            for topic in answer.topics:
+            for topic in response.topics:
                 topic.topic_id = self._cache.topic_id(topic.name)
-            answer.topics = [topic for topic in answer.topics if topic.topic_id != ZERO_UUID]
+            response.topics = [topic for topic in response.topics if topic.topic_id != ZERO_UUID]
         if self._auth.authorizer is not None:
-            answer.topics, _ = self._auth.partition_by_authorized(
+            response.topics, _ = self._auth.partition_by_authorized(
                 request.request_context,
                 AclOperation.DESCRIBE,
                 ResourceType.TOPIC,
-                answer.topics,
+                response.topics,
                 _name_of,
                 log_if_denied=False,
             )
-        return answer
+        return response
 
     def _fetched(
-        self, request: Request, body: OffsetFetchRequest, answers: list[OffsetFetchResponseGroup]
+        self, request: Request, body: OffsetFetchRequest, responses: list[OffsetFetchResponseGroup]
     ) -> OffsetFetchResponse:
         version = request.api_version
         if version >= _SEVERAL_GROUPS_SINCE:
-            return OffsetFetchResponse(groups=answers)
-        (answer,) = answers
-        if answer.error_code and version < _ERROR_OF_ALL_SINCE:
+            return OffsetFetchResponse(groups=responses)
+        (response,) = responses
+        if response.error_code and version < _ERROR_OF_ALL_SINCE:
             return OffsetFetchResponse(
                 topics=[
                     OffsetFetchResponseTopic(
                         name=topic.name,
                         partitions=[
                             OffsetFetchResponsePartition(
-                                partition_index=number, committed_offset=-1, error_code=answer.error_code
+                                partition_index=number, committed_offset=-1, error_code=response.error_code
                             )
                             for number in topic.partition_indexes
                         ],
@@ -303,7 +303,7 @@ class OffsetsHandler:
                 ]
             )
         return OffsetFetchResponse(
-            error_code=answer.error_code,
+            error_code=response.error_code,
             topics=[
                 OffsetFetchResponseTopic(
                     name=topic.name,
@@ -318,7 +318,7 @@ class OffsetsHandler:
                         for one in topic.partitions
                     ],
                 )
-                for topic in answer.topics
+                for topic in response.topics
             ],
         )
 
@@ -347,7 +347,7 @@ class OffsetsHandler:
             return response
 
         # Called even if no topic is left: the response must say whether the group exists.
-        return self._answer(request, self._groups.delete_offsets(body), make)
+        return self._respond(request, self._groups.delete_offsets(body), make)
 
     # -- the rest
 
@@ -357,8 +357,8 @@ class OffsetsHandler:
         ):
             raise GroupAuthorizationError
 
-    def _answer(self, request: Request, future: Future[T], make: Callable[[T], Any] | None = None) -> Future[Any]:
-        return answer_when_done(self._helper, request, future, make)
+    def _respond(self, request: Request, future: Future[T], make: Callable[[T], Any] | None = None) -> Future[Any]:
+        return respond_when_done(self._helper, request, future, make)
 
 
 def _name_of(topic: Any) -> str:
@@ -375,12 +375,12 @@ def _copy_of(topic: Any, partitions: list[Any]) -> Any:
     return OffsetCommitRequestTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
-def _merge(refusals: list[T], answers: list[T]) -> list[T]:
+def _merge(refusals: list[T], responses: list[T]) -> list[T]:
     """Merges refusals and results into one entry per topic, even if only some of its partitions were refused."""
     if not refusals:
-        return answers
+        return responses
     merged: dict[Any, Any] = {}
-    for topic in (*refusals, *answers):
+    for topic in (*refusals, *responses):
         one: Any = topic
         key = (one.name, getattr(one, "topic_id", None))
         if key in merged:
@@ -408,23 +408,23 @@ def _done(value: T) -> Future[T]:
 
 
 def _map(future: Future[T], function: Callable[[T], T]) -> Future[T]:
-    answer: Future[T] = Future()
+    response: Future[T] = Future()
 
     def on_done(finished: Future[T]) -> None:
         try:
-            answer.set_result(function(finished.result()))
+            response.set_result(function(finished.result()))
         except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
-            answer.set_exception(error)
+            response.set_exception(error)
 
     future.add_done_callback(on_done)
-    return answer
+    return response
 
 
 def _when_all(futures: Sequence[Future[T]]) -> Future[list[T]]:
-    answer: Future[list[T]] = Future()
+    response: Future[list[T]] = Future()
     if not futures:
-        answer.set_result([])
-        return answer
+        response.set_result([])
+        return response
     lock = threading.Lock()  # guards the count; nothing is called while it is held
     waiting = len(futures)
 
@@ -435,10 +435,10 @@ def _when_all(futures: Sequence[Future[T]]) -> Future[list[T]]:
             is_last = not waiting
         if is_last:
             try:
-                answer.set_result([future.result() for future in futures])
+                response.set_result([future.result() for future in futures])
             except BaseException as error:  # noqa: BLE001 - it goes to whoever waits
-                answer.set_exception(error)
+                response.set_exception(error)
 
     for future in futures:
         future.add_done_callback(on_done)
-    return answer
+    return response

@@ -192,7 +192,7 @@ class ProduceHandler:
                 internal_topics_allowed=internal_topics_allowed,
                 holder=request,
             )
-        if request.unanswered:
+        if request.awaits_response:
             # It waits for other replicas. The records are in the log, or a delayed append keeps them, so the request
             # must not keep its whole buffer in memory.
             for topic in body.topic_data:

@@ -69,7 +69,7 @@ class ProducerIdsHandler:
             raise InvalidRequestError("A producer that continues must name both its id and its epoch.")
         if body.transactional_id is None:
             ids = self._producer_ids.next_producer_id(self._request_timeout_ms)
-            ids.add_done_callback(lambda future: self._answer(request, _idempotent(future)))
+            ids.add_done_callback(lambda future: self._respond(request, _idempotent(future)))
             return
         if not body.transactional_id:
             raise InvalidRequestError("An empty transactional id.")
@@ -81,7 +81,7 @@ class ProducerIdsHandler:
             None if expected == NO_PRODUCER else expected,
             enable_two_phase_commit=body.enable2_pc,
             keep_prepared_txn=body.keep_prepared_txn,
-        ).add_done_callback(lambda future: self._answer(request, future.result()))
+        ).add_done_callback(lambda future: self._respond(request, future.result()))
 
     def _authorize(self, request: Request, body: InitProducerIdRequest) -> None:
         if self._auth.authorizer is None:
@@ -102,7 +102,7 @@ class ProducerIdsHandler:
         ) and not self._auth.authorize_by_resource_type(context, AclOperation.WRITE, ResourceType.TOPIC):
             raise ClusterAuthorizationError
 
-    def _answer(self, request: Request, result: ProducerResult) -> None:
+    def _respond(self, request: Request, result: ProducerResult) -> None:
         error = result.error
         if error is Errors.PRODUCER_FENCED and request.api_version < _PRODUCER_FENCED_KNOWN:
             error = Errors.INVALID_PRODUCER_EPOCH

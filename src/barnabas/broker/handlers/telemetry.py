@@ -40,7 +40,7 @@ class TelemetryHandler:
     def get_telemetry_subscriptions(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, GetTelemetrySubscriptionsRequest)
-        self._answer(
+        self._respond(
             request,
             GetTelemetrySubscriptionsResponse,
             lambda: self._manager.process_get_telemetry_subscriptions(body, TelemetryClient.of(request)),
@@ -49,13 +49,13 @@ class TelemetryHandler:
     def push_telemetry(self, request: Request, _local: RequestLocal) -> None:
         body = request.body
         assert isinstance(body, PushTelemetryRequest)
-        self._answer(
+        self._respond(
             request,
             PushTelemetryResponse,
             lambda: self._manager.process_push_telemetry(body, TelemetryClient.of(request)),
         )
 
-    def _answer(self, request: Request, kind: type[R], process: Callable[[], R]) -> None:
+    def _respond(self, request: Request, kind: type[R], process: Callable[[], R]) -> None:
         try:
             response = process()
         except ProtocolError:

@@ -237,14 +237,14 @@ class TransactionalAppends:
                 callback(refused)
                 return
 
-        def answer(results: dict[TopicIdPartition, ProduceResult]) -> None:
+        def respond(results: dict[TopicIdPartition, ProduceResult]) -> None:
             callback({**results, **refused} if refused else results)
 
         self._replicas.append_records(
             append.timeout_ms,
             append.required_acks,
             entries,
-            answer,
+            respond,
             internal_topics_allowed=append.internal_topics_allowed,
             verification_guards=guards,
             holder=NOBODYS_BUFFERS,

@@ -170,7 +170,7 @@ class TransactionsHandler:
 
     def _send_added(self, request: Request, results: Mapping[str, Mapping[TopicPartition, Errors]]) -> None:
         def create(throttle_ms: int) -> AddPartitionsToTxnResponse:
-            answers = [
+            responses = [
                 AddPartitionsToTxnResult(
                     transactional_id=transactional_id,
                     topic_results=[
@@ -187,9 +187,9 @@ class TransactionsHandler:
                 for transactional_id, errors in results.items()
             ]
             if request.api_version >= _BATCHED:
-                return AddPartitionsToTxnResponse(throttle_time_ms=throttle_ms, results_by_transaction=answers)
+                return AddPartitionsToTxnResponse(throttle_time_ms=throttle_ms, results_by_transaction=responses)
             return AddPartitionsToTxnResponse(
-                throttle_time_ms=throttle_ms, results_by_topic_v3_and_below=answers[0].topic_results
+                throttle_time_ms=throttle_ms, results_by_topic_v3_and_below=responses[0].topic_results
             )
 
         self._note_errors(request, (error for errors in results.values() for error in errors.values()))
@@ -201,7 +201,7 @@ class TransactionsHandler:
         body = request.body
         assert isinstance(body, AddOffsetsToTxnRequest)
 
-        def answer(error: Errors) -> None:
+        def respond(error: Errors) -> None:
             self._note_errors(request, (error,))
             self._helper.send_response_maybe_throttle(
                 request,
@@ -209,16 +209,16 @@ class TransactionsHandler:
             )
 
         if not self._may(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id):
-            answer(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            respond(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         elif not self._may(request, AclOperation.READ, ResourceType.GROUP, body.group_id):
-            answer(Errors.GROUP_AUTHORIZATION_FAILED)
+            respond(Errors.GROUP_AUTHORIZATION_FAILED)
         else:
             self._coordinator.add_partitions_to_transaction(
                 body.transactional_id,
                 ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
                 (TopicPartition(GROUP_METADATA_TOPIC, self._group_partition_for(body.group_id)),),
                 TransactionVersion.TV_0,
-            ).add_done_callback(lambda future: answer(_for_client(request, future.result())))
+            ).add_done_callback(lambda future: respond(_for_client(request, future.result())))
 
     # -- EndTxn
 
@@ -226,7 +226,7 @@ class TransactionsHandler:
         body = request.body
         assert isinstance(body, EndTxnRequest)
 
-        def answer(result: ProducerResult) -> None:
+        def respond(result: ProducerResult) -> None:
             error = _for_client(request, result.error)
             self._note_errors(request, (error,))
             self._helper.send_response_maybe_throttle(
@@ -240,14 +240,14 @@ class TransactionsHandler:
             )
 
         if not self._may(request, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id):
-            answer(ProducerResult(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+            respond(ProducerResult(Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             return
         self._coordinator.end_transaction(
             body.transactional_id,
             ProducerIdAndEpoch(body.producer_id, body.producer_epoch),
             commit=body.committed,
             client_version=TransactionVersion.for_end_txn(request.api_version),
-        ).add_done_callback(lambda future: answer(future.result()))
+        ).add_done_callback(lambda future: respond(future.result()))
 
     # -- WriteTxnMarkers
 
@@ -302,7 +302,7 @@ class TransactionsHandler:
         assert isinstance(body, DescribeTransactionsRequest)
         ids = body.transactional_ids
 
-        def answer(found: Mapping[int, TransactionMetadata | Errors]) -> None:
+        def respond(found: Mapping[int, TransactionMetadata | Errors]) -> None:
             states = [self._described(request, ids[at], found[at]) for at in range(len(ids))]
             self._helper.send_response_maybe_throttle(
                 request,
@@ -311,7 +311,7 @@ class TransactionsHandler:
                 ),
             )
 
-        results: Gathering[int, TransactionMetadata | Errors] = Gathering(range(len(ids)), answer)
+        results: Gathering[int, TransactionMetadata | Errors] = Gathering(range(len(ids)), respond)
         for at, transactional_id in enumerate(ids):
             if not self._may(request, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
                 results.add(at, Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -348,7 +348,7 @@ class TransactionsHandler:
         body = request.body
         assert isinstance(body, ListTransactionsRequest)
 
-        def answer(listing: TransactionListing) -> None:
+        def respond(listing: TransactionListing) -> None:
             states = [
                 ListedTransaction(
                     transactional_id=one.transactional_id,
@@ -374,7 +374,7 @@ class TransactionsHandler:
             tuple(dict.fromkeys(body.state_filters)),
             body.duration_filter,
             body.transactional_id_pattern,
-        ).add_done_callback(lambda future: answer(future.result()))
+        ).add_done_callback(lambda future: respond(future.result()))
 
     # -- helpers
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from barnabas.network.client.client_config import NetworkClientConfig
-from barnabas.network.client.connection_failure import FIRST_ANSWER_LIMIT, explain_connect_error
+from barnabas.network.client.connection_failure import FIRST_RESPONSE_LIMIT, explain_connect_error
 from barnabas.network.client.connection_states import ClusterConnectionStates
 from barnabas.network.client.host_resolver import HostResolver
 from barnabas.network.client.node import Node
@@ -70,7 +70,7 @@ class ClientConnections:
         until the broker has responded there: it would take the end of this socket for the end of the connection."""
         self._staying: set[str] = set()
         """Nodes where a move has failed. Their next connection stays with TCP."""
-        self._max_receive_size = FIRST_ANSWER_LIMIT
+        self._max_receive_size = FIRST_RESPONSE_LIMIT
         """The selector's limit; known with the first channel."""
 
     def is_current(self, channel: KafkaChannel) -> bool:
@@ -105,7 +105,7 @@ class ClientConnections:
         channel.context = node
         self._max_receive_size = channel.max_receive_size
         if self._config.discover_broker_versions:
-            channel.max_receive_size = min(channel.max_receive_size, FIRST_ANSWER_LIMIT)
+            channel.max_receive_size = min(channel.max_receive_size, FIRST_RESPONSE_LIMIT)
         self.channels[node_id] = channel
         return True
 

@@ -170,7 +170,7 @@ class ClientResponse:
         elif self.version_mismatch is not None:
             outcome = "version mismatch"
         else:
-            outcome = "no answer expected" if self.body is None else repr(self.body)
+            outcome = "no response expected" if self.body is None else repr(self.body)
         return (
             f"ClientResponse({self.api_key.title} v{self.api_version} {self.correlation_id} from node "
             f"{self.destination}: {outcome})"

@@ -15,7 +15,7 @@ from barnabas.network.client.node import Node
 from barnabas.network.client.node_connection import ConnectionState
 from barnabas.network.reactor.channel import ChannelState, InvalidReceiveError
 
-FIRST_ANSWER_LIMIT = 1 << 20
+FIRST_RESPONSE_LIMIT = 1 << 20
 """The largest response, in bytes, that a peer may send before it has shown that it speaks Kafka.
 
 The list of all APIs takes about one kilobyte. Four letters of any other protocol, read as a length, exceed this limit,
@@ -91,7 +91,7 @@ def _explain_length(where: str, reached: ConnectionState, size: int, max_size: i
     return f"{where} does not speak Kafka's protocol: {recognized}"
 
 
-def explain_broken_answer(node: Node, reached: ConnectionState, error: Exception) -> str:
+def explain_broken_response(node: Node, reached: ConnectionState, error: Exception) -> str:
     """Explains a frame that is not the response to the next expected request."""
     doubt = "" if reached is ConnectionState.READY else "; it may not be a Kafka broker"
     return f"{node.host}:{node.port} sent what is not a valid response: {error}{doubt}"

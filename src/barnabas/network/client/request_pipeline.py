@@ -17,7 +17,7 @@ from barnabas.network.client.client_request import (
 )
 from barnabas.network.client.client_throttle import should_client_throttle
 from barnabas.network.client.connection_failure import (
-    explain_broken_answer,
+    explain_broken_response,
     explain_loss,
     explain_refusal,
     explain_request_timeout,
@@ -193,7 +193,7 @@ class RequestPipeline:
             except (ProtocolError, UnsupportedVersionError) as error:
                 # The next response can be located but not matched to a request: this connection is useless.
                 self._lose(
-                    responses, channel, explain_broken_answer(channel.context, self._reached(node_id), error), now
+                    responses, channel, explain_broken_response(channel.context, self._reached(node_id), error), now
                 )
                 continue
             self.in_flight.complete_next(node_id)

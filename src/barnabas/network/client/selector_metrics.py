@@ -97,10 +97,10 @@ class SelectorMetrics:
             CountedMax(lambda: round(stats.longest_reauthentication_ns / _NS_PER_MS), reauthentications),
         )
         self._meter("request", "requests sent", self._requests)
-        self._meter("response", "answers received", self._responses)
+        self._meter("response", "responses received", self._responses)
         self._meter("outgoing-byte", "bytes sent", self._bytes_sent)
         self._meter("incoming-byte", "bytes received", self._bytes_received)
-        self._meter("network-io", "requests sent and answers received", lambda: self._requests() + self._responses())
+        self._meter("network-io", "requests sent and responses received", lambda: self._requests() + self._responses())
         self._add("request-size-avg", "Bytes of a request, on average.", CountedAvg(self._bytes_sent, self._requests))
         self._add("request-size-max", "Bytes of a request, at most.", CountedMax(self._largest, self._requests))
 
@@ -191,7 +191,7 @@ class SelectorMetrics:
 
         requests, bytes_sent = of("requests"), of("bytes_sent")
         self._meter("request", "requests sent to a node", requests, tags)
-        self._meter("response", "answers received from a node", of("responses"), tags)
+        self._meter("response", "responses received from a node", of("responses"), tags)
         self._meter("outgoing-byte", "bytes sent to a node", bytes_sent, tags)
         self._meter("incoming-byte", "bytes received from a node", of("bytes_received"), tags)
         self._add("request-size-avg", "Bytes of a request, on average.", CountedAvg(bytes_sent, requests), tags)

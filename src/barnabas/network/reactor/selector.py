@@ -344,10 +344,10 @@ class Selector:
             self._not_sent(channel, send, outcome)
         return outcome == SENT
 
-    def answer(self, response: NetworkSend) -> bool:
+    def respond(self, response: NetworkSend) -> bool:
         """Sends the response to a request and resumes reading its channel; false if the channel is not open."""
         try:
-            outcome = self.reactor.answer(response)
+            outcome = self.reactor.respond(response)
         except (OSError, EOFError) as error:
             self._send_failed(self.channels[response.request.connection_id], response, error)
             return True

@@ -276,7 +276,7 @@ class Processor:
             try:
                 if response.kind is SEND:
                     request.response_dequeue_time_ns = self._now()
-                    if not self.selector.answer(response):  # type: ignore[arg-type]
+                    if not self.selector.respond(response):  # type: ignore[arg-type]
                         self._drop(response)  # type: ignore[arg-type]
                 elif response.kind is NO_OP:
                     request.response_dequeue_time_ns = self._now()

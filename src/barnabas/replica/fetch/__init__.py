@@ -1,4 +1,4 @@
-"""The fetch path: from a fetch request to the regions of files that answer it.
+"""The fetch path: from a fetch request to the file regions in its response.
 
     record_fetches           reads, and delays the response if there are not enough records
     log_reads                reads the partitions of a fetch within its size limits

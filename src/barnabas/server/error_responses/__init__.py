@@ -20,7 +20,7 @@ from typing import Final
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Response
 from barnabas.server.error_responses import top_level
-from barnabas.server.error_responses.failure import AnswerTo, Failure
+from barnabas.server.error_responses.failure import Failure, ResponseTo
 from barnabas.server.request import Request
 
 _FAMILIES: Final = ("data", "admin", "coordinators", "share")
@@ -29,11 +29,11 @@ they need the messages of nearly all APIs, which would slow down the start of a 
 
 
 @cache
-def answers() -> dict[ApiKey, AnswerTo]:
+def responses() -> dict[ApiKey, ResponseTo]:
     """Returns the function that makes the error response of each API."""
-    table: dict[ApiKey, AnswerTo] = dict.fromkeys(top_level.APIS, top_level.answer)
+    table: dict[ApiKey, ResponseTo] = dict.fromkeys(top_level.APIS, top_level.response)
     for family in _FAMILIES:
-        table.update(import_module(f"{__name__}.{family}").ANSWERS)
+        table.update(import_module(f"{__name__}.{family}").RESPONSES)
     return table
 
 
@@ -42,4 +42,4 @@ def error_response(request: Request, throttle_time_ms: int, error: BaseException
     failure = Failure.of(error, throttle_time_ms, request.api_version)
     # The body of an ApiVersions may have an unknown future version. It is not needed.
     body = None if request.api_key is ApiKey.API_VERSIONS else request.body
-    return answers()[request.api_key](body, failure)
+    return responses()[request.api_key](body, failure)

@@ -24,7 +24,7 @@ from barnabas.protocol.messages import (
     list_partition_reassignments,
 )
 from barnabas.security.principal import ANONYMOUS
-from barnabas.server.error_responses.failure import AnswerTo, Failure, failed_resources, failed_topics
+from barnabas.server.error_responses.failure import Failure, ResponseTo, failed_resources, failed_topics
 
 UNKNOWN = -1
 
@@ -263,7 +263,7 @@ def _create_delegation_token(
     return response
 
 
-ANSWERS: dict[ApiKey, AnswerTo] = {
+RESPONSES: dict[ApiKey, ResponseTo] = {
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,

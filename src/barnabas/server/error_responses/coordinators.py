@@ -19,7 +19,7 @@ from barnabas.protocol.messages import (
     txn_offset_commit,
     write_txn_markers,
 )
-from barnabas.server.error_responses.failure import AnswerTo, Failure, failed_topics
+from barnabas.server.error_responses.failure import Failure, ResponseTo, failed_topics
 
 UNKNOWN = -1
 
@@ -214,7 +214,7 @@ def _describe_transactions(
     )
 
 
-ANSWERS: dict[ApiKey, AnswerTo] = {
+RESPONSES: dict[ApiKey, ResponseTo] = {
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.JOIN_GROUP: _join_group,
     ApiKey.OFFSET_COMMIT: _offset_commit,

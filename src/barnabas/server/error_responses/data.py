@@ -14,7 +14,7 @@ from barnabas.protocol.messages import (
     offset_for_leader_epoch,
     produce,
 )
-from barnabas.server.error_responses.failure import AnswerTo, Failure, failed_topics
+from barnabas.server.error_responses.failure import Failure, ResponseTo, failed_topics
 
 UNKNOWN = -1
 """An unknown offset, epoch or timestamp."""
@@ -181,7 +181,7 @@ def _alter_replica_log_dirs(
     )
 
 
-ANSWERS: dict[ApiKey, AnswerTo] = {
+RESPONSES: dict[ApiKey, ResponseTo] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch,
     ApiKey.LIST_OFFSETS: _list_offsets,

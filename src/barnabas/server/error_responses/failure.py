@@ -45,7 +45,7 @@ class Failure(NamedTuple):
         return cls(code, message, throttle_time_ms, version)
 
 
-AnswerTo = Callable[[Any, Failure], Response | None]
+ResponseTo = Callable[[Any, Failure], Response | None]
 """Makes the error response to the body of a request; None if it has no response."""
 
 

@@ -11,7 +11,7 @@ from barnabas.protocol.messages import (
     delete_share_group_offsets,
     describe_share_group_offsets,
 )
-from barnabas.server.error_responses.failure import AnswerTo, Failure
+from barnabas.server.error_responses.failure import Failure, ResponseTo
 
 _STATE_WITHOUT_MESSAGE = frozenset({ApiKey.INITIALIZE_SHARE_GROUP_STATE, ApiKey.DELETE_SHARE_GROUP_STATE})
 
@@ -75,7 +75,7 @@ def _state(body: Request, failure: Failure) -> Response:
     return made
 
 
-ANSWERS: dict[ApiKey, AnswerTo] = {
+RESPONSES: dict[ApiKey, ResponseTo] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _describe_offsets,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: _alter_offsets,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: _delete_offsets,

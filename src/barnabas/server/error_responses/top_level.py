@@ -68,7 +68,7 @@ FULL_MESSAGE: Final = frozenset({ApiKey.UNREGISTER_BROKER, ApiKey.UNREGISTER_CON
 APIS: Final = NO_MESSAGE | USUAL_MESSAGE | MESSAGE | FULL_MESSAGE
 
 
-def answer(body: Request, failure: Failure) -> Response:
+def response(body: Request, failure: Failure) -> Response:
     api_key = body.api_key
     response: Any = api_key.response()
     response.error_code = failure.error

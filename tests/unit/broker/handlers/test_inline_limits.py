@@ -49,7 +49,7 @@ def is_handed_over(bench: RealBench, body: RequestMessage, version: int = 12) ->
     bench.dispatcher.handle(request, bench.local)
     handed_over = bench.local.request is None
     assert bench.channel.bulk_queue_size - before == handed_over
-    assert request.unanswered or not handed_over
+    assert request.awaits_response or not handed_over
     return handed_over
 
 

@@ -50,7 +50,7 @@ from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.versions import VersionRange
-from barnabas.server.error_responses import answers
+from barnabas.server.error_responses import responses
 from barnabas.server.error_responses.failure import Failure
 from group_fixtures import GroupBox
 
@@ -146,7 +146,7 @@ class SimulatedCluster:
 
     def _not_coordinator(self, body: Request, version: int) -> Future[Response]:
         answer: Future[Response] = Future()
-        made = answers()[body.api_key](body, Failure.of(NotCoordinatorError(), 0, version))
+        made = responses()[body.api_key](body, Failure.of(NotCoordinatorError(), 0, version))
         assert made is not None
         answer.set_result(made)
         return answer

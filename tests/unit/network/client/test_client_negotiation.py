@@ -7,7 +7,7 @@ import re
 import pytest
 
 from barnabas.common.errors import Errors, UnsupportedVersionError
-from barnabas.network.client.connection_failure import FIRST_ANSWER_LIMIT
+from barnabas.network.client.connection_failure import FIRST_RESPONSE_LIMIT
 from barnabas.network.client.node import Node
 from barnabas.network.client.node_api_versions import ApiVersions, NodeApiVersions
 from barnabas.network.client.node_connection import ConnectionState
@@ -188,7 +188,7 @@ def test_a_client_may_do_without_asking() -> None:
 def test_a_peer_may_send_little_until_it_has_shown_what_it_is() -> None:
     harness = Harness()
     asked = harness.connect()
-    assert harness.selector.channels["1"].max_receive_size == FIRST_ANSWER_LIMIT
+    assert harness.selector.channels["1"].max_receive_size == FIRST_RESPONSE_LIMIT
     harness.answer(asked, all_versions())
     harness.poll()
     assert harness.selector.channels["1"].max_receive_size == LIMIT
@@ -209,7 +209,7 @@ def test_a_peer_may_send_little_until_it_has_shown_what_it_is() -> None:
 )
 def test_other_protocols_are_recognized(first: bytes, text: str) -> None:
     size = int.from_bytes(first, signed=True)
-    assert not 0 <= size <= FIRST_ANSWER_LIMIT, "so the selector refuses it at once"
+    assert not 0 <= size <= FIRST_RESPONSE_LIMIT, "so the selector refuses it at once"
     harness = Harness()
     harness.connect()
     harness.selector.lose("1", error=InvalidReceiveError("refused", size))

@@ -159,7 +159,7 @@ def test_an_answer_that_goes_out_at_once_ends_its_request_and_unmutes_the_channe
     assert channel.mute_state is RESPONSE_PENDING
     channel.network_thread_time_ns = 5
     response = reactor.NetworkSend([b"answer"], request)
-    assert selector.answer(response) == reactor.SENT
+    assert selector.respond(response) == reactor.SENT
     assert (channel.transport.sent, request.completed) == (b"answer", [(5, response)])
     assert (channel.mute_state, channel.network_thread_time_ns) == (NOT_MUTED, 0)
     assert selector.stats.bytes_sent == 6
@@ -173,7 +173,7 @@ def test_an_answer_that_does_not_fit_waits_for_room(reactor: Any, room: int) -> 
     selector.request_received(channel)
     channel.transport.room = room
     response = reactor.NetworkSend([b"answer"], request)
-    assert selector.answer(response) == reactor.PARTLY_SENT
+    assert selector.respond(response) == reactor.PARTLY_SENT
     assert (channel.send, response.remaining, response.completed) == (response, 6 - room, False)
     assert (channel.mute_state, request.completed) == (RESPONSE_PENDING, [])
     channel.transport.room = 10
@@ -212,7 +212,7 @@ def test_a_send_that_fails_raises(reactor: Any, error: Exception) -> None:
 
 @pytest.mark.mechanism("N10")
 def test_an_answer_for_a_channel_that_is_gone_is_not_sent(reactor: Any) -> None:
-    assert reactor_of(reactor).answer(reactor.NetworkSend([b"answer"], Answered())) == reactor.GONE
+    assert reactor_of(reactor).respond(reactor.NetworkSend([b"answer"], Answered())) == reactor.GONE
 
 
 @pytest.mark.mechanism("N08")
@@ -337,7 +337,7 @@ def test_the_time_that_an_answer_takes_is_added_if_asked_for(reactor: Any, room:
     channel.network_thread_time_ns = 5
     channel.transport.room = room
     response = reactor.NetworkSend([b"answer"], request)
-    assert selector.answer(response) == (reactor.SENT if room else reactor.PARTLY_SENT)
+    assert selector.respond(response) == (reactor.SENT if room else reactor.PARTLY_SENT)
     spent = 5 + 110 - request.response_dequeue_time_ns  # the clock's second reading
     assert channel.network_thread_time_ns == (0 if room else spent)
     assert request.completed == ([(spent, response)] if room else [])

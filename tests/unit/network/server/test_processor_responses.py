@@ -14,7 +14,7 @@ from barnabas.network.server.config import SocketServerConfig
 from barnabas.network.server.response import DROP_CONNECTION, NetworkResponse
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.server.request import Request
-from barnabas.server.request_channel import AlreadyAnsweredError
+from barnabas.server.request_channel import AlreadyRespondedError
 from network_fixtures import (
     WAIT_S,
     Policy,
@@ -140,13 +140,13 @@ def test_a_request_has_exactly_one_end(kind: str) -> None:
             s.channel.send_no_op_response,
             s.channel.close_connection,
         ]
-        assert request.unanswered
+        assert request.awaits_response
         (s.answer if kind == "answer" else getattr(s.channel, kind))(request)
         assert request.terminal
         for end in ends:
-            with pytest.raises(AlreadyAnsweredError, match="was answered twice"):
+            with pytest.raises(AlreadyRespondedError, match="got a second response"):
                 end(request)
-        s.channel.close_unanswered(request)
+        s.channel.close_without_response(request)
         assert s.channel.response_queue_size == 1
         s.channel.start_throttling(request)
         s.channel.end_throttling(request)
@@ -168,7 +168,7 @@ def test_of_many_threads_that_answer_one_wins() -> None:
                 start.wait(WAIT_S)
                 try:
                     s.answer(request)
-                except AlreadyAnsweredError:
+                except AlreadyRespondedError:
                     refused.append(1)
 
             threads = [threading.Thread(target=answer) for _ in range(6)]
