@@ -15,6 +15,7 @@ import logging
 import os
 import stat
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,7 +121,7 @@ def _is_secret(name: str) -> bool:
     return "password" in name or "secret" in name or name in {"sasl.jaas.config", "ssl.keystore.key", "ssl.key.pem"}
 
 
-class _ClusterOption(argparse.Action):
+class _ClusterOption(argparse.Action, ABC):
     """An option that changes the `Cluster` of a command."""
 
     def __call__(
@@ -128,8 +129,9 @@ class _ClusterOption(argparse.Action):
     ) -> None:
         self.apply(getattr(namespace, self.dest), value)
 
+    @abstractmethod
     def apply(self, cluster: Cluster, value: str) -> None:
-        raise NotImplementedError
+        """Applies the value of the option."""
 
 
 class _Servers(_ClusterOption):

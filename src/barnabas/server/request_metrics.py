@@ -81,7 +81,8 @@ class RequestTimes(TimelineRecorder):
     """Records the timelines of finished requests."""
 
     def __init__(self, registry: MetricsRegistry, clock: Clock) -> None:
-        super().__init__(clock.nanoseconds, FETCH)
+        self._api_metrics: dict[ApiKey, ApiMetrics] = {}
+        super().__init__(clock.nanoseconds, self._api_metrics, self.of, FETCH, self._metrics_of_reader)
         self._group = KafkaMetricsGroup(registry, "kafka.network", "RequestMetrics")
         self._lock = threading.Lock()
         """Guards the creation of an API's metrics on its first request: most APIs are never called."""
@@ -89,15 +90,16 @@ class RequestTimes(TimelineRecorder):
         self.follower_fetch = ApiMetrics(self._group, FOLLOWER_FETCH)
 
     def of(self, api_key: ApiKey) -> ApiMetrics:
-        found: ApiMetrics | None = self._by_api.get(api_key)
+        """Returns the metrics of an API; creates them if there are none."""
+        found = self._api_metrics.get(api_key)
         if found is None:
             with self._lock:
-                found = self._by_api.get(api_key)
+                found = self._api_metrics.get(api_key)
                 if found is None:
-                    found = self._by_api[api_key] = ApiMetrics(self._group, api_key.title)
+                    found = self._api_metrics[api_key] = ApiMetrics(self._group, api_key.title)
         return found
 
-    def _second_place(self, request: Request) -> ApiMetrics:
+    def _metrics_of_reader(self, request: Request) -> ApiMetrics:
         """Returns the metrics of a fetch by its reader. One that could not be decoded counts as a consumer's."""
         body: Any = request._body
         if body is None:

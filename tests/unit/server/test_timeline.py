@@ -194,15 +194,10 @@ def test_both_write_the_same_whatever_is_missing_or_out_of_order() -> None:
 def test_requests_of_one_api_count_in_two_places(kit: Kit) -> None:
     first, second = Metrics(kit), Metrics(kit)
 
-    class Recorder(kit[0].TimelineRecorder):  # type: ignore[misc]
-        def of(self, api_key: ApiKey) -> Any:
-            self._by_api[api_key] = first
-            return first
-
-        def _second_place(self, request: Any) -> Any:
-            return second
-
-    recorder = Recorder(lambda: 500, ApiKey.FETCH)
+    by_api: dict[ApiKey, Any] = {}
+    recorder = kit[0].TimelineRecorder(
+        lambda: 500, by_api, lambda api_key: by_api.setdefault(api_key, first), ApiKey.FETCH, lambda _: second
+    )
     heard: list[Any] = []
     one = timeline(kit, times=recorder)
     recorder.record(one, "answer")

@@ -129,25 +129,29 @@ cdef class Timeline:
 cdef class TimelineRecorder:
     """Writes the timelines of requests that have ended into the metrics of their APIs."""
 
-    cdef public object _now
-    cdef public object _twice_counted
-    cdef public dict _by_api
+    cdef object _now
+    cdef dict _by_api
+    cdef object _new_metrics
+    cdef object _twice_counted
+    cdef object _second_metrics
     cdef public object listener
     cdef public int64_t untold
 
-    def __init__(self, clock, twice_counted):
+    def __init__(self, clock, dict by_api not None, new_metrics, twice_counted, second_metrics):
         self._now = clock
+        self._by_api = by_api
+        self._new_metrics = new_metrics
         self._twice_counted = twice_counted
-        self._by_api = {}
+        self._second_metrics = second_metrics
 
     def record(self, Timeline request not None, response):
         """Records a request that has ended: see `Timeline.record_in` for its durations."""
         cdef PyObject *found
         cdef int64_t now = self._now()
         found = PyDict_GetItemWithError(self._by_api, request.api_key)
-        request.write_to(self.of(request.api_key) if found == NULL else <object>found, now)
+        request.write_to(self._new_metrics(request.api_key) if found == NULL else <object>found, now)
         if request.api_key is self._twice_counted:
-            request.write_to(self._second_place(request), now)
+            request.write_to(self._second_metrics(request), now)
         if self.listener is not None:
             self.untold -= 1
             if self.untold < 0:

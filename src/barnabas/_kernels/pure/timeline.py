@@ -132,11 +132,23 @@ class Timeline:
 class TimelineRecorder:
     """Writes the timelines of ended requests into the metrics of their APIs."""
 
-    def __init__(self, clock: Callable[[], int], twice_counted: Any) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        by_api: dict[Any, Any],
+        new_metrics: Callable[[Any], Any],
+        twice_counted: Any,
+        second_metrics: Callable[[Any], Any],
+    ) -> None:
+        """``by_api`` holds the metrics of APIs; ``new_metrics`` adds and returns those of another one.
+
+        A request of the API ``twice_counted`` counts a second time, in the metrics that ``second_metrics`` returns.
+        """
         self._now = clock
+        self._by_api = by_api
+        self._new_metrics = new_metrics
         self._twice_counted = twice_counted
-        """The API whose requests count in two places."""
-        self._by_api: dict[Any, Any] = {}
+        self._second_metrics = second_metrics
         self.listener: Callable[[Any, Any, int], None] | None = None
         """Called with a request that has ended and its end time."""
         self.untold = 0
@@ -148,18 +160,10 @@ class TimelineRecorder:
         """Records a request that has ended: see :meth:`Timeline.record_in` for its durations."""
         now = self._now()
         api_key = request.api_key
-        request.record_in(self._by_api.get(api_key) or self.of(api_key), now)
+        request.record_in(self._by_api.get(api_key) or self._new_metrics(api_key), now)
         if api_key is self._twice_counted:
-            request.record_in(self._second_place(request), now)
+            request.record_in(self._second_metrics(request), now)
         if self.listener is not None:
             self.untold -= 1
             if self.untold < 0:
                 self.listener(request, response, now)
-
-    def of(self, api_key: Any) -> Any:
-        """Returns the metrics of an API, creating them if necessary."""
-        raise NotImplementedError
-
-    def _second_place(self, request: Any) -> Any:
-        """Returns the other metrics in which a request of that API counts."""
-        raise NotImplementedError
