@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ from barnabas.common.errors import (
     SaslAuthenticationError,
     TopicAuthorizationError,
 )
-from barnabas.common.properties import load_properties
 from secured_node import (
     ADMIN,
     ALICE,
@@ -190,22 +188,6 @@ def test_librdkafka_gets_in(node: EmbeddedBroker, tmp_path: Path, listener: str)
     producer.produce("letters", b"from C", on_delivery=lambda error, _message: delivered.append(error))
     assert producer.flush(WAIT_S) == 0
     assert delivered == [None]
-
-
-@pytest.mark.mechanism("A10")
-def test_the_page_on_security_starts_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
-    (block,) = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "authority.pem").write_text(PKI.authority.pem)
-    store(tmp_path, PKI.server)
-    monkeypatch.setenv("NODE_PASSWORD", "node-secret")
-    path = tmp_path / "server.properties"
-    path.write_text(block.replace("/etc/barnabas", str(tmp_path)))
-    shown = {name: value for name, value in load_properties(path).items() if name not in {"log.dirs", "node.id"}}
-    for setting in ("listeners", "advertised.listeners", "controller.quorum.voters"):
-        shown[setting] = re.sub(r":909\d", ":0", shown[setting])
-    with EmbeddedBroker(overrides=shown) as node:
-        assert certificate_of(node, "CLIENTS") == PKI.server.der
 
 
 def test_settings_that_cannot_work_are_refused_at_the_start(tmp_path: Path) -> None:
