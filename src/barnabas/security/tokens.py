@@ -14,7 +14,6 @@ rotate the key, therefore, expire the tokens, restart the nodes with the new key
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.common.clock import Clock
@@ -31,8 +30,6 @@ if TYPE_CHECKING:  # most nodes have no tokens
 
 NO_TIMESTAMP: Final = -1
 """A timestamp in the response to a refused request."""
-
-_CACHED_CREDENTIALS: Final = 4096
 
 
 class DelegationToken(Protocol):
@@ -142,8 +139,9 @@ def describable_tokens(
 class DelegationTokenCache:
     """The tokens with which clients can authenticate now. Any thread may call its methods.
 
-    ``tokens`` returns the tokens by ID in the newest metadata. The credentials of a token are derived when it is first
-    used, and kept: deriving them takes milliseconds, and a cluster may have thousands of tokens.
+    ``tokens`` returns the tokens by ID in the newest metadata. Deriving the credentials of a token takes milliseconds,
+    which a network thread does not have. So, as in Kafka, `update` derives them on the thread that loads the metadata,
+    before a client can use the token.
 
     A token that has expired has no credential, even before the controller removes it.
     """
@@ -154,7 +152,8 @@ class DelegationTokenCache:
         self._secret_key = secret_key
         self._tokens = tokens
         self._clock = clock
-        self._derive = lru_cache(_CACHED_CREDENTIALS)(self._derive_credential)
+        self._credentials: dict[str, Mapping[str, ScramCredential]] = {}
+        """The credential of each SCRAM mechanism, by token ID."""
 
     @property
     def is_enabled(self) -> bool:
@@ -170,26 +169,39 @@ class DelegationTokenCache:
         assert self._secret_key is not None, "tokens are disabled"
         return token_hmac(self._secret_key, token.token_id)
 
+    def update(self, changes: Mapping[str, DelegationToken | None]) -> None:
+        """Derives the credentials of new tokens, and forgets those of removed ones, whose token is None.
+
+        A renewed token keeps its credentials: they depend on its ID and the secret key only.
+        """
+        for token_id, token in changes.items():
+            if token is None:
+                self._credentials.pop(token_id, None)
+            elif token_id not in self._credentials and self._secret_key is not None:
+                self._credentials[token_id] = _derive_credentials(self._secret_key, token_id)
+
     def credential(self, mechanism: str, token_id: str) -> TokenCredential | None:
         """Returns the data to verify the holder of a token; None if there is no such token, or it has expired."""
         from barnabas.security.sasl.scram import TokenCredential
 
         token = self._live(token_id)
-        if token is None:
+        credentials = self._credentials.get(token_id)
+        if token is None or credentials is None:
             return None
         owner = KafkaPrincipal.parse(token.owner).name
         expiry_ms = min(token.expiration_timestamp, token.max_timestamp)
-        return TokenCredential(owner, expiry_ms, self._derive(mechanism, token_id))
+        return TokenCredential(owner, expiry_ms, credentials[mechanism])
 
     def _live(self, token_id: str) -> DelegationToken | None:
         token = None if self._secret_key is None else self._tokens().get(token_id)
         return None if token is None or is_expired(token, self._clock.milliseconds()) else token
 
-    def _derive_credential(self, mechanism: str, token_id: str) -> ScramCredential:
-        import base64
 
-        from barnabas.security.sasl.scram import ScramCredential
+def _derive_credentials(secret_key: Password, token_id: str) -> Mapping[str, ScramCredential]:
+    """Derives the credential of each SCRAM mechanism, with the HMAC of the token as the password."""
+    import base64
 
-        assert self._secret_key is not None
-        password = base64.b64encode(token_hmac(self._secret_key, token_id)).decode()
-        return ScramCredential.of_password(mechanism, password)
+    from barnabas.security.sasl.scram import HASHES, ScramCredential
+
+    password = base64.b64encode(token_hmac(secret_key, token_id)).decode()
+    return {mechanism: ScramCredential.of_password(mechanism, password) for mechanism in HASHES}

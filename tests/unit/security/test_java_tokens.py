@@ -35,6 +35,7 @@ def test_hmac_and_credentials() -> None:
         key = Password("".join(chance.choices(ALPHABET, k=chance.randint(1, 80))))
         token = DelegationToken(str(random_uuid()), "User:alice", "User:alice", (), 0, 1, 1)
         cache = DelegationTokenCache(key, {token.token_id: token}.copy, MockClock(0))
+        cache.update({token.token_id: token})
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
             found = cache.credential(mechanism, token.token_id)
             assert found is not None

@@ -18,6 +18,7 @@ from barnabas.security.acl import AclOperation, ResourceType, acl
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.security.principal import ANONYMOUS, KafkaPrincipal
 from barnabas.security.request_context import RequestContext
+from barnabas.security.sasl import scram
 from barnabas.security.standard_authorizer import StandardAuthorizer
 from barnabas.security.tokens import (
     DelegationTokenCache,
@@ -43,7 +44,10 @@ def context(
 
 def cache(*tokens: DelegationToken, key: Password | None = KEY, now_ms: int = 0) -> DelegationTokenCache:
     clock = MockClock(now_ms)
-    return DelegationTokenCache(key, lambda: {token.token_id: token for token in tokens}, clock)
+    present = {token.token_id: token for token in tokens}
+    made = DelegationTokenCache(key, lambda: present, clock)
+    made.update(present)
+    return made
 
 
 def test_the_hmac_is_hmac_sha_512_of_the_token_id() -> None:
@@ -91,9 +95,22 @@ def test_a_token_that_has_expired_or_is_unknown_has_no_credential() -> None:
 def test_a_removed_token_has_no_credential_although_it_was_used() -> None:
     present = {"id-1": TOKEN}
     tokens = DelegationTokenCache(KEY, lambda: present, MockClock(0))
+    tokens.update(present)
     assert tokens.credential("SCRAM-SHA-256", "id-1") is not None
+    tokens.update({"id-1": None})
+    assert tokens.credential("SCRAM-SHA-256", "id-1") is None, "also before the metadata cache knows"
+    tokens.update(present)
     present.clear()
     assert tokens.credential("SCRAM-SHA-256", "id-1") is None
+
+
+def test_authenticating_with_a_token_derives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network thread asks for the credential; deriving one takes milliseconds."""
+    tokens = cache(TOKEN)
+    monkeypatch.setattr(scram, "salted_password", lambda *_: pytest.fail("derived on a network thread"))
+    assert tokens.credential("SCRAM-SHA-256", "id-1") is not None
+    assert tokens.credential("SCRAM-SHA-512", "id-1") is not None
+    tokens.update({"id-1": TOKEN})  # renewed
 
 
 def test_secrets_are_not_in_the_repr() -> None:

@@ -312,6 +312,10 @@ class BrokerServer:
         self._add_reconfigurables(serving, listeners)
         telemetry.add_to(self.dynamic_config)
         publishers: list[MetadataPublisher] = [publisher]
+        if self.tokens.is_enabled:
+            from barnabas.broker.publishers.delegation_token_publisher import DelegationTokenPublisher  # few nodes
+
+            publishers.insert(0, DelegationTokenPublisher(node_id, self.tokens))
         if authorizer is not None:
             from barnabas.security.standard_authorizer import StandardAuthorizer  # most nodes have no authorizer
 
