@@ -10,7 +10,7 @@ the time of both, the table has for the batch
 - the processor time of all processes together, which says more than the time on a machine that does something else as
   well, and that of the broker.
 
-Times are medians of the rounds after the first, which is the warm-up. A query that takes longer than ``--patience`` is
+Times are medians of the rounds, after one warm-up of each source. A query that takes longer than ``--patience`` is
 cancelled: then the figure is a lower bound, and the source is not asked again at that size. The stock connector waits
 half a second per task behind its own long poll if a partition has more than 500 records left, so a run to the end
 would take many minutes.

@@ -95,6 +95,7 @@ def test_a_registered_source_knows_the_slots(
 
     environment = spark.sparkContext.environment
     monkeypatch.delitem(environment, PARALLELISM_VARIABLE, raising=False)
+    monkeypatch.delenv(PARALLELISM_VARIABLE, raising=False)
     register(spark)
     assert environment[PARALLELISM_VARIABLE] == str(spark.sparkContext.defaultParallelism) == "2"
     assert tasks() == 2

@@ -65,7 +65,8 @@ def register(spark: SparkSession) -> None:
     append_by_default()
     with suppress(AttributeError):  # of Spark Connect
         context = spark.sparkContext
-        context.environment.setdefault(PARALLELISM_VARIABLE, str(context.defaultParallelism))
+        slots = os.environ.get(PARALLELISM_VARIABLE) or str(context.defaultParallelism)
+        context.environment.setdefault(PARALLELISM_VARIABLE, slots)
     spark.dataSource.register(BarnabasDataSource)
 
 

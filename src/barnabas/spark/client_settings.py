@@ -33,7 +33,7 @@ _REFUSED: Final = {
     "interceptor.classes": "Records are read in columns, with no object that an interceptor could be shown.",
 }
 
-_WITHOUT_EFFECT: Final = frozenset(
+WITHOUT_EFFECT: Final = frozenset(
     {
         "allow.auto.create.topics",
         "auto.commit.interval.ms",
@@ -253,7 +253,7 @@ class ClientSettings:
 
 def _check_names(properties: Mapping[str, str]) -> None:
     for name in sorted(properties):
-        if name in _WITHOUT_EFFECT:
+        if name in WITHOUT_EFFECT:
             log.warning("Kafka option %s%s has no effect on this source", PREFIX, name)
         elif name not in CONFIG.keys and name not in NAMES and not is_provider_setting(name):
             close = difflib.get_close_matches(name, CONFIG.keys, 1)

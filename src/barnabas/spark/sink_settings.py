@@ -21,13 +21,14 @@ DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 15 * 60_000
 
 _TWO_PHASE_COMMIT: Final = "transaction.two.phase.commit.enable"
 
-_REFUSED: Final = {
+REFUSED: Final = {
     "key.serializer": "Keys are strings or bytes; make them with DataFrame operations.",
     "value.serializer": "Values are strings or bytes; make them with DataFrame operations.",
     "interceptor.classes": "Rows are sent in columns, with no object that an interceptor could be shown.",
     "transactional.id": "Each task has one of its own; transactionalIdPrefix says how they begin.",
     _TWO_PHASE_COMMIT: "The option twoPhaseCommit says it.",
 }
+"""Producer settings that are not options, and why."""
 
 _DEFAULTS: Final[Mapping[str, str]] = {
     "client.id": "barnabas-spark-sink",
@@ -54,7 +55,7 @@ class SinkSettings:
         given = {
             name[len(PREFIX) :].lower(): value for name, value in options.items() if name.lower().startswith(PREFIX)
         }
-        for name, reason in _REFUSED.items():
+        for name, reason in REFUSED.items():
             if name in given:
                 raise ConfigError(f"Kafka option {PREFIX}{name} is not supported here. {reason}", name=PREFIX + name)
         for name in sorted(given):
