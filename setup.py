@@ -45,6 +45,7 @@ def index_readme() -> str:
     sys.path.insert(0, str(Path(__file__).parent / "tools"))
     from index_page import index_page  # beside this file, also in an sdist
 
+    sys.path.pop(0)
     urls = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
     init = Path("src/barnabas/__init__.py").read_text(encoding="utf-8")
     version = re.findall(r'^__version__ = "(.+)"$', init, re.MULTILINE)[0]

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -50,14 +51,43 @@ def test_the_image() -> None:
     assert "gcc" not in last, "the compiler stays in the first stage"
 
 
-def test_what_the_image_copies_is_there() -> None:
-    """And is not left out by .dockerignore, which leaves out everything that it does not name."""
-    root = DEPLOY.parent
-    let_in = {line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+def copied_into_the_image() -> set[str]:
     text = (DEPLOY / "docker" / "Dockerfile").read_text(encoding="utf-8")
-    copied = {name for line in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE) for name in line.split()}
-    assert copied == let_in
-    assert all((root / name).exists() for name in copied)
+    return {name for line in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE) for name in line.split()}
+
+
+def test_what_the_image_copies_is_let_in() -> None:
+    """.dockerignore leaves out everything that it does not name."""
+    lines = (DEPLOY.parent / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert copied_into_the_image() == {line[1:] for line in lines if line.startswith("!")}
+
+
+def test_what_the_image_copies_is_enough_to_build_the_package(tmp_path: Path) -> None:
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    out.mkdir()
+    for name in copied_into_the_image():
+        path = DEPLOY.parent / name
+        if path.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.c", "*.egg-info")
+            shutil.copytree(path, source / name, ignore=ignored)
+        else:
+            shutil.copy2(path, source / name)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import setuptools.build_meta as b; b.build_wheel({str(out)!r})"],
+        cwd=source,
+        env={**os.environ, "BARNABAS_PURE": "1", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = out.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert "barnabas/cli/container.py" in names
+    assert "barnabas/deploy/compose/compose.yml" in names, "what barnabas generate writes"
 
 
 def compose() -> dict[str, Any]:
