@@ -22,10 +22,10 @@ from typing import Any
 
 import pytest
 
+from barnabas._kernels.channel_state import READ_AHEAD
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
 from barnabas.network.reactor.channel import KafkaChannel
-from barnabas.network.reactor.channel_state import READ_AHEAD
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.message import Message
 from barnabas.server.request import Request

@@ -20,8 +20,8 @@ from barnabas._kernels.compiled.octets cimport int32_at
 from barnabas._kernels.compiled.sockets import large_buffer, new_buffer
 from barnabas.common.errors import AuthenticationError
 from barnabas.common.memory_reuse import is_free
-from barnabas.network.reactor import channel_state
-from barnabas.network.reactor import mute
+from barnabas._kernels import channel_state
+from barnabas._kernels import channel_mute as mute
 
 cdef extern from "unistd.h" nogil:
     ssize_t pread(int fd, void *buffer, size_t count, int64_t position)

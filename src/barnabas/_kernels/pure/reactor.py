@@ -13,10 +13,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from barnabas._kernels.pure.sockets import large_buffer, new_buffer, resize
-from barnabas.common.errors import AuthenticationError
-from barnabas.common.memory_reuse import is_free
-from barnabas.network.reactor.channel_state import (
+from barnabas._kernels.channel_mute import MUTED, NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent, next_state
+from barnabas._kernels.channel_state import (
     FIRST_ALLOCATION,
     LARGE,
     MOST_SPARES,
@@ -30,7 +28,9 @@ from barnabas.network.reactor.channel_state import (
     InvalidReceiveError,
     with_room_to_grow,
 )
-from barnabas.network.reactor.mute import MUTED, NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent, next_state
+from barnabas._kernels.pure.sockets import large_buffer, new_buffer, resize
+from barnabas.common.errors import AuthenticationError
+from barnabas.common.memory_reuse import is_free
 
 READ = 1
 WRITE = 4

@@ -24,8 +24,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from barnabas._kernels import reactor
+from barnabas._kernels.channel_state import ChannelState, InvalidReceiveError
 from barnabas.common.errors import AuthenticationError
-from barnabas.network.reactor.channel_state import ChannelState, InvalidReceiveError
 
 KafkaChannel = reactor.KafkaChannel
 

@@ -29,6 +29,7 @@ from enum import IntEnum, auto
 from functools import partial
 
 from barnabas._kernels import reactor
+from barnabas._kernels.channel_mute import NOT_MUTED
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import AuthenticationError, ProtocolError, SslAuthenticationError
 from barnabas.common.log_safety import LimitedLogger
@@ -41,7 +42,6 @@ from barnabas.network.reactor.channel import (
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.reactor.idle import IdleExpiryManager
 from barnabas.network.reactor.memory_pool import UNBOUNDED, MemoryPool
-from barnabas.network.reactor.mute import NOT_MUTED
 from barnabas.network.reactor.poller import READ, READABLE, WRITE, Poller, make_poller, make_waker
 from barnabas.network.reactor.send import NetworkSend
 from barnabas.network.transport import ELSEWHERE, TransportLayer

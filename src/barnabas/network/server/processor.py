@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from barnabas._kernels.channel_mute import ChannelMuteEvent
 from barnabas.common.clock import Clock
 from barnabas.common.errors import InvalidRequestError, ProtocolError, UnsupportedVersionError
 from barnabas.common.log_safety import LimitedLogger
@@ -23,7 +24,6 @@ from barnabas.network.client.client_config import SOFTWARE_NAME
 from barnabas.network.reactor.channel import KafkaChannel, ServerSession
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.reactor.memory_pool import MemoryPool
-from barnabas.network.reactor.mute import ChannelMuteEvent
 from barnabas.network.reactor.selector import CloseMode, Selector
 from barnabas.network.server.config import SocketServerConfig
 from barnabas.network.server.connection_quotas import ConnectionQuotas

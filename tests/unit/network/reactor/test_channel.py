@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas._kernels import is_compiled
-from barnabas.common.errors import AuthenticationError
-from barnabas.network.reactor.channel import ANONYMOUS, ChannelState, InvalidReceiveError, KafkaChannel
-from barnabas.network.reactor.channel_state import (
+from barnabas._kernels.channel_state import (
     FIRST_ALLOCATION,
     GROWING,
     GROWN,
@@ -30,6 +28,8 @@ from barnabas.network.reactor.channel_state import (
     WHOLE_ALLOCATION,
     with_room_to_grow,
 )
+from barnabas.common.errors import AuthenticationError
+from barnabas.network.reactor.channel import ANONYMOUS, ChannelState, InvalidReceiveError, KafkaChannel
 from barnabas.network.reactor.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.reactor.poller import WRITE
 from barnabas.network.reactor.send import NetworkSend

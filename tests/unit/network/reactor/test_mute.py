@@ -6,9 +6,7 @@ import itertools
 
 import pytest
 
-from barnabas.network.reactor.channel import ANONYMOUS, KafkaChannel
-from barnabas.network.reactor.memory_pool import UNBOUNDED
-from barnabas.network.reactor.mute import (
+from barnabas._kernels.channel_mute import (
     MUTED,
     NOT_MUTED,
     RESPONSE_PENDING,
@@ -18,6 +16,8 @@ from barnabas.network.reactor.mute import (
     ChannelMuteState,
     next_state,
 )
+from barnabas.network.reactor.channel import ANONYMOUS, KafkaChannel
+from barnabas.network.reactor.memory_pool import UNBOUNDED
 from network_fixtures import ChunkTransport
 
 pytestmark = pytest.mark.mechanism("N10")

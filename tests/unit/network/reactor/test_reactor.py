@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from barnabas._kernels.channel_mute import MUTED, NOT_MUTED, RESPONSE_PENDING, THROTTLED, THROTTLED_AND_RESPONSE_PENDING
+from barnabas._kernels.channel_state import ChannelState, InvalidReceiveError
 from barnabas._kernels.pure import reactor as pure_reactor
 from barnabas.network.reactor.channel import ANONYMOUS
-from barnabas.network.reactor.channel_state import ChannelState, InvalidReceiveError
 from barnabas.network.reactor.memory_pool import UNBOUNDED
-from barnabas.network.reactor.mute import MUTED, NOT_MUTED, RESPONSE_PENDING, THROTTLED, THROTTLED_AND_RESPONSE_PENDING
 from barnabas.network.reactor.poller import READ, WRITE
 
 IMPLEMENTATIONS: list[ModuleType] = [pure_reactor]

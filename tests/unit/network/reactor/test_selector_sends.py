@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas._kernels.channel_mute import ChannelMuteEvent
 from barnabas.network.reactor.channel import ChannelState, KafkaChannel
-from barnabas.network.reactor.mute import ChannelMuteEvent
 from barnabas.network.reactor.poller import READ, WRITE
 from barnabas.network.reactor.send import NetworkSend
 from unit.network.reactor.selector_bench import Bench, bench, framed

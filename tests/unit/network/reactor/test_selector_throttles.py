@@ -19,17 +19,17 @@ from typing import Final
 
 import pytest
 
-from barnabas.common.clock import MockClock
-from barnabas.network.reactor.channel import KafkaChannel
-from barnabas.network.reactor.channel_state import LARGE, READ_AHEAD
-from barnabas.network.reactor.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
-from barnabas.network.reactor.mute import (
+from barnabas._kernels.channel_mute import (
     NOT_MUTED,
     RESPONSE_PENDING,
     THROTTLED,
     THROTTLED_AND_RESPONSE_PENDING,
     ChannelMuteEvent,
 )
+from barnabas._kernels.channel_state import LARGE, READ_AHEAD
+from barnabas.common.clock import MockClock
+from barnabas.network.reactor.channel import KafkaChannel
+from barnabas.network.reactor.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.reactor.selector import Selector
 from barnabas.network.reactor.send import NetworkSend
 from network_fixtures import tcp_pair

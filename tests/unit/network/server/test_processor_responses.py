@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.network.reactor.mute import NOT_MUTED, RESPONSE_PENDING, THROTTLED
+from barnabas._kernels.channel_mute import NOT_MUTED, RESPONSE_PENDING, THROTTLED
 from barnabas.network.server.config import SocketServerConfig
 from barnabas.network.server.response import DROP_CONNECTION, NetworkResponse
 from barnabas.protocol.api_keys import ApiKey

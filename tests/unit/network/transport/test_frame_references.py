@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from barnabas import _kernels
+from barnabas._kernels.channel_state import LARGE
 from barnabas._kernels.pure import sockets as pure_sockets
 from barnabas.network.reactor.channel import ANONYMOUS, InvalidReceiveError, KafkaChannel
 from barnabas.network.reactor.channel_factory import plaintext
-from barnabas.network.reactor.channel_state import LARGE
 from barnabas.network.reactor.memory_pool import UNBOUNDED
 from barnabas.network.reactor.send import FileRegion, NetworkSend
 from barnabas.network.transport.local import frame_references, shared_memory

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from barnabas._kernels.channel_mute import ChannelMuteEvent
 from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.network.client.client_config import SOFTWARE_NAME, NetworkClientConfig
 from barnabas.network.client.client_request import ClientResponse
@@ -23,7 +24,6 @@ from barnabas.network.client.network_client import NetworkClient
 from barnabas.network.client.node import Node
 from barnabas.network.client.node_connection import ConnectionState
 from barnabas.network.reactor.channel import KafkaChannel
-from barnabas.network.reactor.mute import ChannelMuteEvent
 from barnabas.network.reactor.selector import Selector
 from barnabas.network.server.config import SocketServerConfig
 from barnabas.network.server.connection_limits import ConnectionLimits

@@ -9,12 +9,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas._kernels import record_batch, sockets
+from barnabas._kernels.channel_state import with_room_to_grow
 from barnabas.clients.consumer.consumer_config import IsolationLevel
 from barnabas.clients.consumer.consumer_record import ConsumerRecord, ConsumerRecordReader
 from barnabas.clients.consumer.internals.consumer_metrics import FetchedResponse
 from barnabas.common.errors import BarnabasError, CorruptRecordError
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.reactor.channel_state import with_room_to_grow
 from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.records.aborted_transactions import AbortedTransactions
 from barnabas.records.batch import RecordBatch, TimestampType, iter_batches

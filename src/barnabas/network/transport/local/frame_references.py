@@ -36,8 +36,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from barnabas._kernels import reactor, sockets
+from barnabas._kernels.channel_state import with_room_to_grow
 from barnabas.common.memory_reuse import is_free
-from barnabas.network.reactor.channel_state import with_room_to_grow
 from barnabas.network.transport.local.shared_memory import LEAST_BYTES, SharedMemory, map_memory, memory_of
 from barnabas.network.transport.local.unread_message import LEAST_BYTES as LEAST_UNREAD_BYTES
 from barnabas.network.transport.local.unread_message import MOST_FILES as MOST_UNREAD_FILES

@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Final
 
-from barnabas.network.reactor.channel_state import InvalidReceiveError
+from barnabas._kernels.channel_state import InvalidReceiveError
 from barnabas.network.transport import PlaintextTransportLayer
 from barnabas.network.transport.local.frame_references import HEAD as REFERENCE_HEAD
 from barnabas.network.transport.local.frame_references import MARK, MOST_FILES, FrameReferences

@@ -17,7 +17,7 @@ LEAST_BYTES: Final = 1 << 18
 MOST_FILES: Final = 16
 """The maximum of files that one message leaves open."""
 MOST_MESSAGES: Final = 4
-"""The number a consumer holds at a time: see `barnabas.network.reactor.channel_state.MOST_SPARES`."""
+"""The number a consumer holds at a time: see `barnabas._kernels.channel_state.MOST_SPARES`."""
 ROOM: Final = 1 << 24
 """The size of each buffer, doubled as often as needed: only pages that are written to cost memory."""
 
