@@ -107,13 +107,15 @@ def _(kernel: Any, given: Any) -> Any:
     return found
 
 
-@case("murmur2.partitions_for_keys", st.tuples(st.lists(st.none() | binaries, max_size=9), st.integers(0, 50)))
+@case("columns.partitions_for_keys", st.tuples(st.lists(st.none() | binaries, max_size=9), st.integers(0, 50)))
 def _(kernel: Any, given: Any) -> Any:
     keys, count = given
     array = pa.array(keys, pa.binary())
     found = np.empty(len(array), np.int32)
     return outcome(
-        lambda: kernel.partitions_for_keys(*array.buffers(), False, array.offset, len(array), count, found)
+        lambda: kernel.partitions_for_keys(
+            kernel.BinaryColumn(*array.buffers(), False, array.offset, len(array)), count, found
+        )
     ) or (found.tolist() if count else None)
 
 

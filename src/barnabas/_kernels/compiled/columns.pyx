@@ -36,6 +36,7 @@ from barnabas._kernels.compiled.faults cimport *
 from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at
 from barnabas._kernels.compiled.varint cimport get_varint, get_varlong, put_varint, short_number, varint_size, zigzag
 from barnabas._kernels.compiled.checksum cimport crc32c_of
+from barnabas._kernels.compiled.murmur2 cimport murmur
 
 from barnabas._kernels.faults import section_error
 
@@ -168,6 +169,26 @@ cdef inline int64_t span(BinaryColumn column, int64_t index, const uint8_t **sta
         return -2
     start[0] = column.data + begin
     return end - begin
+
+
+def partitions_for_keys(BinaryColumn keys not None, int32_t count, out):
+    """Writes to `out`, 32-bit numbers, the partition of each key; -1 where the key is null."""
+    cdef _Lease out_lease = _Lease(out, True)
+    cdef int32_t *partitions = <int32_t *> out_lease.view.buf
+    cdef const uint8_t *start = NULL
+    cdef int64_t row = 0, length = 0
+    if count < 1:
+        raise ValueError(f"a topic of {count} partitions has none to choose from")
+    if out_lease.view.len != keys.length * 4:
+        raise ValueError("one 32-bit number for each key")
+    with nogil:
+        for row in range(keys.length):
+            length = span(keys, row, &start)
+            if length == -2:
+                break
+            partitions[row] = -1 if length < 0 else <int32_t> (murmur(start, length) & 0x7fffffff) % count
+    if length == -2:
+        raise ValueError(f"record {row}: the array's offsets point outside its data")
 
 
 @cython.final

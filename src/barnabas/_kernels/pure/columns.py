@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from barnabas._kernels.faults import CHANGED, MIN_RECORD, RECORD_COUNT, TIMESTAMP_UNIT, Fault, section_error
 from barnabas._kernels.pure.columns_encoder import BinaryColumn, Buffer, Encoder, HeaderColumn
 from barnabas._kernels.pure.columns_sinks import BinarySink, ColumnSink, Fields, ViewSink
+from barnabas._kernels.pure.murmur2 import partition_for_key
 
 __all__ = [
     "READING_ROOM",
@@ -20,6 +21,7 @@ __all__ = [
     "HeaderColumn",
     "Section",
     "ViewSink",
+    "partitions_for_keys",
     "plain_extent",
     "plain_sections",
     "totals",
@@ -236,6 +238,16 @@ def plain_sections(_data: memoryview, at: int, *_: Any) -> tuple[list[Section], 
     batch, which take longer than the records of a small batch do.
     """
     return [], at, None, False
+
+
+def partitions_for_keys(keys: BinaryColumn, count: int, out: Any) -> None:
+    """Writes the partition of each key to `out`, an array of 32-bit numbers; -1 where the key is null."""
+    if count < 1:
+        raise ValueError(f"a topic of {count} partitions has none to choose from")
+    if len(out) != keys.length:
+        raise ValueError("one 32-bit number for each key")
+    for row, key in enumerate(keys.elements):
+        out[row] = -1 if key is None else partition_for_key(key, count)
 
 
 def totals(sections: list[Section]) -> tuple[int, ...]:

@@ -10,13 +10,8 @@ So this is bit for bit the variant of Kafka's Java client: 32 bits, a fixed seed
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Final, TypeVar
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-Buffer = Any
 Item = TypeVar("Item")
 
 _SEED: Final = 0x9747B28C
@@ -64,25 +59,3 @@ def item_for_key(key: object, items: tuple[Item, ...]) -> Item | None:
     if type(key) is not bytes or not items:
         return None
     return items[(_hash(key) & 0x7FFFFFFF) % len(items)]
-
-
-def partitions_for_keys(
-    validity: Buffer | None,
-    offsets: Buffer | None,
-    data: Buffer | None,
-    wide: bool,
-    first: int,
-    length: int,
-    count: int,
-    out: npt.NDArray[np.int32],
-) -> None:
-    """Writes the partition of each key of an Arrow array to `out`, as 32-bit numbers; -1 where the key is null."""
-    from barnabas._kernels.pure.columns_encoder import BinaryColumn  # loads numpy, which only producers of tables need
-
-    if count < 1:
-        raise ValueError(f"a topic of {count} partitions has none to choose from")
-    if first < 0 or length < 0 or len(out) != length:
-        raise ValueError("one 32-bit number for each key")
-    keys = BinaryColumn(validity, offsets, data, wide, first, length)
-    for row, key in enumerate(keys.elements):
-        out[row] = -1 if key is None else partition_for_key(key, count)

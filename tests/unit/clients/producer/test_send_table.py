@@ -13,8 +13,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from barnabas._kernels import murmur2
-from barnabas._kernels.pure import murmur2 as pure_murmur2
+from barnabas._kernels import columns, murmur2
+from barnabas._kernels.pure import columns as pure_columns
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
 from barnabas.clients.producer import AsyncKafkaProducer, KafkaProducer, MockProducer, TableSendError
 from barnabas.clients.producer.errors import BufferExhaustedError, IllegalStateError, ProducerClosedError
@@ -140,23 +140,25 @@ def test_the_hash_of_a_column_is_that_of_each_key() -> None:
         found = np.empty(len(column), np.int32)
         wide = pa.types.is_large_binary(column.type)
         validity, offsets, data = column.buffers()
-        pure_murmur2.partitions_for_keys(validity, offsets, data, wide, column.offset, len(column), 7, found)
+        raw = pure_columns.BinaryColumn(validity, offsets, data, wide, column.offset, len(column))
+        pure_columns.partitions_for_keys(raw, 7, found)
         assert found.tolist() == expected
 
 
-@pytest.mark.parametrize("kernel", [murmur2, pure_murmur2])
+@pytest.mark.parametrize("kernel", [columns, pure_columns])
 def test_the_hash_checks_what_it_is_given(kernel: Any) -> None:
     validity, offsets, data = pa.array([b"a", b"bc"]).buffers()
     out = np.empty(2, np.int32)
     for arguments, message in (
         ((validity, offsets, data, False, 0, 2, 0, out), "has none to choose from"),
-        ((validity, offsets, data, False, 0, 3, 5, out), "one 32-bit number"),
+        ((validity, offsets, data, False, 0, 1, 5, out), "one 32-bit number"),
         ((b"", offsets, data, False, 0, 2, 5, out), "validity bitmap is shorter"),
         ((validity, offsets, data, True, 6, 2, 5, out), "offsets buffer is shorter"),
         ((validity, offsets, b"a", False, 0, 2, 5, out), "record 1: the array's offsets point outside"),
     ):
+        *column, count, found = arguments
         with pytest.raises(ValueError, match=message):
-            kernel.partitions_for_keys(*arguments)
+            kernel.partitions_for_keys(kernel.BinaryColumn(*column), count, found)
 
 
 @pytest.mark.parametrize("kind", ["arrow", "batch", "chunks", "pandas", "polars", "dictionary", "view", "map"])

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from barnabas._kernels import murmur2
+from barnabas._kernels import columns
 
 _WIDE: Final = frozenset({pa.lib.Type_LARGE_BINARY, pa.lib.Type_LARGE_STRING})
 
@@ -16,8 +16,7 @@ _WIDE: Final = frozenset({pa.lib.Type_LARGE_BINARY, pa.lib.Type_LARGE_STRING})
 def partitions_for_keys(keys: pa.Array, partition_count: int) -> npt.NDArray[np.int32]:
     """Returns the partition of each key of a binary or string array; -1 where the key is null."""
     validity, offsets, data = keys.buffers()
+    column = columns.BinaryColumn(validity, offsets, data, keys.type.id in _WIDE, keys.offset, len(keys))
     found = np.empty(len(keys), np.int32)
-    murmur2.partitions_for_keys(
-        validity, offsets, data, keys.type.id in _WIDE, keys.offset, len(keys), partition_count, found
-    )
+    columns.partitions_for_keys(column, partition_count, found)
     return found
