@@ -2,6 +2,8 @@
 
     barnabas generate compose                 compose.yml in this directory
     barnabas generate systemd --out /etc/systemd/system
+    barnabas generate grafana                 dashboards for Grafana
+    barnabas generate prometheus              scrape configuration and alert rules
 
 The files are data of this package (``barnabas/deploy``), the same as in ``deploy/`` of the repository.
 """
@@ -18,7 +20,7 @@ from barnabas.cli.console import CommandError, UsageError, reason, say
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
 
-DESCRIPTION: Final = "Writes files that deploy a broker. They are a start: change them as you need."
+DESCRIPTION: Final = "Writes files that deploy or watch a broker. They are a start: change them as you need."
 
 
 class Artefact(NamedTuple):
@@ -40,12 +42,22 @@ ARTEFACTS: Final = {
         ("systemd/barnabas.service", "systemd/server.properties"),
         "put server.properties into /etc/barnabas, then: systemctl enable --now barnabas",
     ),
+    "grafana": Artefact(
+        "two Grafana dashboards: the broker; its tenants and clients",
+        ("grafana/broker.json", "grafana/tenants.json"),
+        "import them in Grafana (Dashboards, New, Import), with a data source that scrapes the broker",
+    ),
+    "prometheus": Artefact(
+        "a scrape configuration and alert rules for Prometheus",
+        ("prometheus/prometheus.yml", "prometheus/alerts.yml"),
+        "start a broker with --http 127.0.0.1:9644, then: prometheus --config.file prometheus.yml",
+    ),
 }
 """What can be generated. To add something, add its files to ``barnabas/deploy`` and a row here."""
 
 
 def add_generate(commands: Commands) -> None:
-    parser = commands.add_parser("generate", help="write files that deploy a broker", description=DESCRIPTION)
+    parser = commands.add_parser("generate", help="write files that deploy or watch a broker", description=DESCRIPTION)
     kinds = parser.add_subparsers(title="files", metavar="WHAT", parser_class=ArgumentParser, required=True)
     for name, artefact in ARTEFACTS.items():
         text = f"Writes {artefact.summary}: {', '.join(Path(file).name for file in artefact.files)}."

@@ -19,7 +19,7 @@
     barnabas pipeline                 builds tables of all that with Spark
     barnabas report                   renders these tables as a page with charts
     barnabas doctor                   finds out why a client cannot connect
-    barnabas generate                 writes files to deploy a broker: compose, systemd
+    barnabas generate                 writes files to deploy and watch a broker: compose, systemd, grafana, prometheus
     barnabas completion               prints completion scripts for shells
 
 A command that fails prints one line on the error stream and exits with 1. An invalid command line or configuration
