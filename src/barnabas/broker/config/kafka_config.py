@@ -521,7 +521,11 @@ def _warn_of_unknown(unknown: Mapping[str, object]) -> None:
         if split_listener(name) is None and name not in PLUGIN_CONFIGS and not name.startswith("config.providers.")
     ]
     if names:
-        logger.warning("Ignoring unknown settings: %s", ", ".join(sorted(names)))
+        from difflib import get_close_matches  # for mistakes only
+
+        close = {name: get_close_matches(name, BROKER_CONFIG_DEF.keys, 1, 0.85) for name in sorted(names)}
+        shown = [f"{name} (did you mean {found[0]}?)" if found else name for name, found in close.items()]
+        logger.warning("Ignoring unknown settings: %s", ", ".join(shown))
 
 
 def _listener_values(unknown: Mapping[str, object]) -> Mapping[str, Mapping[str, Any]]:

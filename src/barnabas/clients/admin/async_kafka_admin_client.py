@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from barnabas.clients.admin import (
     acls,
@@ -28,6 +28,9 @@ from barnabas.clients.admin.kafka_admin_client import ADMIN_GROUP, KafkaAdminCli
 from barnabas.common.identifiers import Uuid
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
+
+if TYPE_CHECKING:
+    from barnabas.clients.typed_settings import AdminArguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +57,7 @@ class AsyncKafkaAdminClient:
     It is the same client, with the same thread, the same operations and the same results.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Any) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[AdminArguments]) -> None:
         """Takes the arguments of `KafkaAdminClient`."""
         self._admin = KafkaAdminClient(config, **settings)
 

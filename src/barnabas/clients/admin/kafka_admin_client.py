@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from functools import wraps
 from random import Random
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack
 
 from barnabas.clients.admin import (
     acls,
@@ -34,6 +34,9 @@ from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
 from barnabas.network.client.host_resolver import HostResolver, resolve_all_ips
 from barnabas.network.reactor.selectable import Selectable
+
+if TYPE_CHECKING:
+    from barnabas.clients.typed_settings import AdminSettings
 
 ADMIN_GROUP: Final = f"{METRIC_GROUP_PREFIX}-metrics"
 
@@ -86,7 +89,7 @@ class KafkaAdminClient:
         random: Random | None = None,
         start_thread: bool = True,
         fail_fast: bool = False,
-        **settings: object,
+        **settings: Unpack[AdminSettings],
     ) -> None:
         """``fail_fast`` is for interactive commands: unreachable bootstrap servers are an error at once, instead of
         being retried until the timeout.

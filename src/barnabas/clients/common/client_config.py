@@ -81,11 +81,18 @@ def split_positional(given: Iterable[object]) -> tuple[Mapping[str, object] | No
 
 
 def refuse_unknown(keywords: Iterable[str], definition: ConfigDef) -> None:
-    """Refuses keywords that are no settings. Unknown names in a mapping may be meant for a plug-in and are accepted."""
+    """Raises TypeError for keywords that are no settings, with the closest setting.
+
+    Unknown names in a mapping are accepted, because they may be meant for a plug-in.
+    """
     for keyword in keywords:
         name = keyword.replace("_", ".")
         if name not in definition.keys and name not in NAMES:
-            raise TypeError(f"there is no setting {keyword}")
+            from difflib import get_close_matches  # for mistakes only
+
+            close = get_close_matches(name, [*definition.keys, *NAMES], 1)
+            hint = f"; did you mean {close[0].replace('.', '_')}?" if close else ""
+            raise TypeError(f"there is no setting {keyword}{hint}")
 
 
 def define_common(definition: ConfigDef) -> ConfigDef:

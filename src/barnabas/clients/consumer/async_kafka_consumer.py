@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from random import Random
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from barnabas.clients.common.client_config import split_positional
 from barnabas.clients.common.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -35,6 +35,8 @@ from barnabas.network.client.host_resolver import HostResolver, resolve_all_ips
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from barnabas.clients.typed_settings import ConsumerSettings
+
 T = TypeVar("T")
 
 
@@ -60,7 +62,7 @@ class AsyncKafkaConsumer:
         clock: Clock = SYSTEM_CLOCK,
         resolver: HostResolver = resolve_all_ips,
         random: Random | None = None,
-        **settings: object,
+        **settings: Unpack[ConsumerSettings],
     ) -> None:
         """Takes the arguments of `KafkaConsumer`. Its background thread starts with the first call."""
         config, names = split_positional(topics)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import wraps
 from random import Random
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from barnabas.clients.common.client_config import split_positional
 from barnabas.clients.common.client_metrics import metric_value
@@ -38,6 +38,8 @@ from barnabas.network.reactor.selectable import Selectable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from barnabas.clients.typed_settings import ConsumerSettings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,7 +122,7 @@ class KafkaConsumer:
         selector: Selectable | None = None,
         random: Random | None = None,
         start_thread: bool = True,
-        **settings: object,
+        **settings: Unpack[ConsumerSettings],
     ) -> None:
         """Positional arguments are topics to subscribe to, and at most one mapping with settings.
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from barnabas.clients.common.metadata_snapshot import PartitionInfo
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
@@ -23,6 +23,9 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.metric import KafkaMetric
 from barnabas.metrics.names import MetricName
 
+if TYPE_CHECKING:
+    from barnabas.clients.typed_settings import ProducerArguments
+
 
 class AsyncKafkaProducer:
     """A `KafkaProducer` that waits without blocking the event loop.
@@ -37,7 +40,7 @@ class AsyncKafkaProducer:
     it, which keeps the order of sends. Callbacks run on the I/O thread.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Any) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, /, **settings: Unpack[ProducerArguments]) -> None:
         """Takes the arguments of `KafkaProducer`."""
         self._producer = KafkaProducer(config, **settings)
         self._turn = asyncio.Lock()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from barnabas._kernels import murmur2
 from barnabas.clients.common.bootstrap import bootstrap_nodes
@@ -76,6 +76,7 @@ from barnabas.records.builder import estimate_size_in_bytes_upper_bound
 
 if TYPE_CHECKING:
     from barnabas.clients.producer.internals.table_send import TableSender
+    from barnabas.clients.typed_settings import ProducerSettings
 
 item_for_key = murmur2.item_for_key
 partition_for_key = murmur2.partition_for_key
@@ -130,7 +131,7 @@ class KafkaProducer:
         selector: Selectable | None = None,
         random: Random | None = None,
         start_thread: bool = True,
-        **settings: object,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         """``selector``, ``clock``, ``random`` and ``start_thread`` are for tests. With them, no thread runs, and
         ``producer.sender.run_once()`` runs one iteration of the I/O loop."""

@@ -527,7 +527,7 @@ def test_bad_settings_are_told_at_once() -> None:
     with pytest.raises(ConfigError, match="host:port"):
         KafkaProducer(bootstrap_servers="localhost")
     with pytest.raises(TypeError, match="no setting lingerms"):
-        KafkaProducer(bootstrap_servers="localhost:1", lingerms=5)
+        KafkaProducer(bootstrap_servers="localhost:1", lingerms=5)  # type: ignore[call-arg] # that is the test
     with pytest.raises(TypeError, match="no serializer"):
         KafkaProducer(bootstrap_servers="localhost:1", key_serializer=5)
 
