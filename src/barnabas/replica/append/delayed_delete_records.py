@@ -5,9 +5,9 @@ from __future__ import annotations
 from barnabas.common.errors import Errors, NotLeaderOrFollowerError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
+from barnabas.replica.append.delayed_replication import DelayedReplication
 from barnabas.replica.partition.hosted_partitions import HostedPartitions
 from barnabas.replica.results import DeleteRecordsCallback, DeleteRecordsResult
-from barnabas.server.purgatory import DelayedOperation
 
 
 class DelayedDeleteRecordsMetrics:
@@ -18,7 +18,7 @@ class DelayedDeleteRecordsMetrics:
         self.expired = group.new_meter("ExpiresPerSec", "requests")
 
 
-class DelayedDeleteRecords(DelayedOperation):
+class DelayedDeleteRecords(DelayedReplication[TopicPartition, DeleteRecordsResult]):
     """A DeleteRecords request that is done on the leader, and waits for the followers.
 
     Followers learn the leader's log start offset with their next fetch. The request completes when for each partition
@@ -27,11 +27,9 @@ class DelayedDeleteRecords(DelayedOperation):
     A. the partition is no longer on this broker, or in a directory that is offline
     B. this broker is no longer the leader
     C. the low watermark, the smallest log start offset of the live replicas, has reached the requested offset
-
-    Until then the result of each partition is REQUEST_TIMED_OUT.
     """
 
-    __slots__ = ("_callback", "_metrics", "_partitions", "_pending", "_results")
+    __slots__ = ("_metrics", "_partitions", "_pending")
 
     def __init__(
         self,
@@ -43,14 +41,10 @@ class DelayedDeleteRecords(DelayedOperation):
         metrics: DelayedDeleteRecordsMetrics,
     ) -> None:
         """`pending`: the partitions to wait for, with the offset that each low watermark has to reach."""
-        super().__init__(delay_ms)
+        super().__init__(delay_ms, pending, results, callback)
         self._pending = pending
-        self._results = results
         self._partitions = partitions
-        self._callback = callback
         self._metrics = metrics
-        for partition in pending:
-            results[partition] = results[partition]._replace(error=Errors.REQUEST_TIMED_OUT)
 
     def try_complete(self) -> bool:
         for partition, required in list(self._pending.items()):
@@ -69,9 +63,6 @@ class DelayedDeleteRecords(DelayedOperation):
         except NotLeaderOrFollowerError:
             return DeleteRecordsResult(Errors.NOT_LEADER_OR_FOLLOWER)
         return DeleteRecordsResult(Errors.NONE, low_watermark) if low_watermark >= required else None
-
-    def on_complete(self) -> None:
-        self._callback(self._results)
 
     def on_expiration(self) -> None:
         if self._pending:

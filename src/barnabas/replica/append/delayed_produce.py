@@ -7,10 +7,10 @@ import threading
 from barnabas.common.errors import Errors
 from barnabas.metrics.yammer.meter import Meter
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
+from barnabas.replica.append.delayed_replication import DelayedReplication
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.partition.hosted_partitions import HostedPartitions
 from barnabas.replica.results import ProduceCallback, ProduceResult
-from barnabas.server.purgatory import DelayedOperation
 
 
 class DelayedProduceMetrics:
@@ -48,7 +48,7 @@ class PendingAppend:
         self.acks_pending = True
 
 
-class DelayedProduce(DelayedOperation):
+class DelayedProduce(DelayedReplication[TopicIdPartition, ProduceResult]):
     """A produce request with ``acks=all`` that is done on the leader, and waits for the followers.
 
     It completes when for each of its partitions one of these holds:
@@ -59,13 +59,12 @@ class DelayedProduce(DelayedOperation):
        1. there is another error, which goes into the response, such as NOT_ENOUGH_REPLICAS_AFTER_APPEND
        2. the high watermark has reached the end of the append: success
 
-    Until then the result of each partition is REQUEST_TIMED_OUT, so that the timeout needs no further work. The
-    records are then in the log and may still reach all replicas; the producer has to retry.
+    After a timeout the records are in the log and may still reach all replicas; the producer has to retry.
 
     The request does not keep the records: they are in the log.
     """
 
-    __slots__ = ("_callback", "_metrics", "_partitions", "_pending", "_results")
+    __slots__ = ("_metrics", "_partitions", "_pending")
 
     def __init__(
         self,
@@ -76,15 +75,11 @@ class DelayedProduce(DelayedOperation):
         callback: ProduceCallback,
         metrics: DelayedProduceMetrics,
     ) -> None:
-        """`results`: the results of all partitions of the request; this adds those of the pending ones."""
-        super().__init__(delay_ms)
+        """`results`: the results of all partitions of the request, with those of the pending ones on success."""
+        super().__init__(delay_ms, [append.partition for append in pending], results, callback)
         self._pending = pending
-        self._results = results
         self._partitions = partitions
-        self._callback = callback
         self._metrics = metrics
-        for append in pending:
-            results[append.partition] = append.result._replace(error=Errors.REQUEST_TIMED_OUT)
 
     def try_complete(self) -> bool:
         waits = False
@@ -102,9 +97,6 @@ class DelayedProduce(DelayedOperation):
                 else:
                     waits = True
         return not waits and self.force_complete()
-
-    def on_complete(self) -> None:
-        self._callback(self._results)
 
     def on_expiration(self) -> None:
         for append in self._pending:
