@@ -79,3 +79,13 @@ class disk_access:  # noqa: N801 - used like a function: `with disk_access("flus
     ) -> None:
         if isinstance(error, OSError):
             raise storage_error(self._action, self._path, error) from error
+
+
+def delete_file(path: Path) -> bool:
+    """Deletes a file; returns whether it existed. Raises `KafkaStorageError` if it cannot be deleted."""
+    with disk_access("delete", path):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+    return True

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
 from barnabas.log.segment.file_handle import FileHandle, read_fully, sync_data, write_fully
-from barnabas.log.storage_errors import CorruptIndexError, FileClosedError, IndexOffsetOverflowError, disk_access
+from barnabas.log.storage_errors import (
+    CorruptIndexError,
+    FileClosedError,
+    IndexOffsetOverflowError,
+    delete_file,
+    disk_access,
+)
 
 try:
     import mmap
@@ -194,9 +200,17 @@ class AbstractIndex(ABC):
         FileHandle.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self._set_capacity(self._round_down(self.max_index_size))
 
-    @abstractmethod
     def sanity_check(self) -> None:
         """Raises `CorruptIndexError` for an index that is obviously wrong."""
+        with self._lock:
+            if self._file_size % self.entry_size:
+                raise CorruptIndexError(f"{self.path} has {self._file_size} bytes, no multiple of {self.entry_size}")
+            if self._entries:
+                self._check_bounds()
+
+    @abstractmethod
+    def _check_bounds(self) -> None:
+        """Raises `CorruptIndexError` if the first and the last entry cannot be right. The lock is held."""
 
     @abstractmethod
     def _entries_changed(self) -> None:
@@ -341,12 +355,7 @@ class AbstractIndex(ABC):
         """Deletes the file; returns whether it existed."""
         with self._file_lock, self._lock:
             self._close()
-            with disk_access("delete", self.path):
-                try:
-                    self.path.unlink()
-                except FileNotFoundError:
-                    return False
-            return True
+            return delete_file(self.path)
 
     # For subclasses; the lock must be held
 

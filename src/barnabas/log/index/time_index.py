@@ -80,18 +80,13 @@ class TimeIndex(AbstractIndex):
         with self._file_lock, self._lock:
             self._truncate_to_entries(self._count_below(VALUE, offset - self.base_offset))
 
-    def sanity_check(self) -> None:
-        with self._lock:
-            if self._file_size % self.entry_size:
-                raise CorruptIndexError(f"{self.path} has {self._file_size} bytes, no multiple of {self.entry_size}")
-            if not self._entries:
-                return
-            first, last = self._parse(0), self._parse(self._entries - 1)
-            if last.offset < self.base_offset:
-                raise CorruptIndexError(f"{self.path}: {last} is before the base offset {self.base_offset}")
-            # A crash leaves Kafka's sparse index files with trailing zeros.
-            if self._entries > 1 and not (first.timestamp < last.timestamp and first.offset <= last.offset):
-                raise CorruptIndexError(f"{self.path}: the last entry, {last}, is not behind the first, {first}")
+    def _check_bounds(self) -> None:
+        first, last = self._parse(0), self._parse(self._entries - 1)
+        if last.offset < self.base_offset:
+            raise CorruptIndexError(f"{self.path}: {last} is before the base offset {self.base_offset}")
+        # A crash leaves Kafka's sparse index files with trailing zeros.
+        if self._entries > 1 and not (first.timestamp < last.timestamp and first.offset <= last.offset):
+            raise CorruptIndexError(f"{self.path}: the last entry, {last}, is not behind the first, {first}")
 
     def _parse(self, slot: int) -> TimestampOffset:
         timestamp, relative = self._entry(slot)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas.log.segment.file_handle import FileHandle, read_fully, sync_data, write_fully
-from barnabas.log.storage_errors import CorruptIndexError, FileClosedError, disk_access
+from barnabas.log.storage_errors import CorruptIndexError, FileClosedError, delete_file, disk_access
 from barnabas.protocol.internal.storage import AbortedTxn
 
 CURRENT_VERSION: Final = 0
@@ -165,12 +165,7 @@ class TransactionIndex:
     def delete_if_exists(self) -> bool:
         """Deletes the file; returns whether it existed."""
         self.close()
-        with disk_access("delete", self.path):
-            try:
-                self.path.unlink()
-            except FileNotFoundError:
-                return False
-        return True
+        return delete_file(self.path)
 
     # Implementation
 

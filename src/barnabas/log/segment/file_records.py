@@ -26,7 +26,7 @@ from barnabas.log.segment.file_handle import (
     sync_data,
     write_fully,
 )
-from barnabas.log.storage_errors import FileClosedError, disk_access, storage_error
+from barnabas.log.storage_errors import FileClosedError, delete_file, disk_access, storage_error
 from barnabas.network.reactor.send import FileRegion
 from barnabas.records.batch import (
     HEADER_SIZE,
@@ -307,12 +307,7 @@ class FileRecords:
     def delete_if_exists(self) -> bool:
         """Deletes the file; returns whether it existed. Its space is free when its last region is released."""
         self.close_handlers()
-        with disk_access("delete", self.path):
-            try:
-                self.path.unlink()
-            except FileNotFoundError:
-                return False
-        return True
+        return delete_file(self.path)
 
     # Reading
 
