@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from barnabas.spark.pipelines.config import PipelineConfig
 from barnabas.spark.pipelines.dead_letter import dead_letters, mark_late
 from barnabas.spark.pipelines.rollup import percentiles
-from barnabas.spark.pipelines.telemetry import TELEMETRY, by_minute, parse_pushes
+from barnabas.spark.pipelines.telemetry import TELEMETRY, by_minute
+from barnabas.spark.pipelines.telemetry_pushes import parse_pushes
 from spark.pipeline_records import SECOND, START_US, moment, push, raw_frame, record
 
 if TYPE_CHECKING:
@@ -97,4 +99,4 @@ def test_histograms_and_what_is_no_number(spark: SparkSession) -> None:
 
 
 def test_no_rows_make_no_batches() -> None:
-    assert list(parse_pushes([])) == []
+    assert len(parse_pushes(pa.array([], pa.struct([])))) == 0

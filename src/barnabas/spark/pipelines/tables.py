@@ -16,6 +16,7 @@ So every record counts once in every table.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,8 @@ CONVERTING: Final = "_barnabas/converting.json"
 """List of the old files of a table whose conversion has not ended."""
 DELTA_LOG: Final = "_delta_log"
 CATALOG: Final = "catalog.db"
+_SIMPLE_COLUMNS: Final = re.compile(r",(?![^<]*>)")
+"""Commas between columns, but not those within a type such as ``map<string, string>``."""
 Merge = Callable[["DataFrame"], "DataFrame"]
 
 
@@ -75,6 +78,13 @@ class Table:
     @property
     def directory(self) -> str:
         return self.name if self.path is None else self.path
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns; found without Spark."""
+        if isinstance(self.schema, str):
+            return [column.strip().split(" ")[0] for column in _SIMPLE_COLUMNS.split(self.schema)]
+        return list(self.schema.names)
 
     def spark_schema(self) -> StructType:
         from pyspark.sql.types import StructType  # an extra
