@@ -10,6 +10,7 @@ import gc
 import os
 import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
+
+
+@pytest.fixture
+def connect_port() -> Iterator[None]:
+    """Keeps tests of other processes from starting a Connect server: a local one always takes port 15002."""
+    import fcntl
+
+    with (Path(tempfile.gettempdir()) / "barnabas-tests-connect.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture

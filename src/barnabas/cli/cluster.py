@@ -91,7 +91,7 @@ class Cluster:
 
         found = read_properties(path)
         # The group may read it: a service often gets its secrets that way.
-        if os.name == "posix" and path.stat().st_mode & stat.S_IROTH and any(map(_is_secret, found)):
+        if os.name == "posix" and path.stat().st_mode & stat.S_IROTH and any(map(is_secret, found)):
             say(f"warning: every user of this machine may read {path}, which has credentials: chmod 600\n", sys.stderr)
         return found
 
@@ -117,7 +117,8 @@ class Cluster:
         return f"Cluster({self._bootstrap}, {self._path}, {', '.join(self._given)})"
 
 
-def _is_secret(name: str) -> bool:
+def is_secret(name: str) -> bool:
+    """Returns whether a setting is a credential."""
     return "password" in name or "secret" in name or name in {"sasl.jaas.config", "ssl.keystore.key", "ssl.key.pem"}
 
 

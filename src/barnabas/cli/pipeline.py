@@ -6,6 +6,8 @@ barnabas pipeline run quotas --once --out tables
 barnabas pipeline run quota-advice --out tables --capacity producer_byte_rate=50MB
 barnabas pipeline run quota-dry-run --out tables --advised
 barnabas pipeline show requests latency_1m --out tables
+barnabas pipeline init shop
+barnabas pipeline refresh shop
 barnabas pipeline convert tables
 """
 
@@ -24,6 +26,7 @@ from barnabas.cli.arguments import ArgumentParser, add_command
 from barnabas.cli.cluster import Cluster, add_cluster
 from barnabas.cli.console import CommandError, UsageError, say
 from barnabas.cli.pipeline_lake import add_lake_options, lake_config, run_lake
+from barnabas.cli.pipeline_project import add_project_commands
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,6 +99,8 @@ def add_pipeline(commands: Commands) -> None:
     _add_place(showing)
     _add_table_options(showing)
     showing.add_argument("-n", "--count", type=int, default=20, metavar="N", help="so many rows; 20 if left out")
+
+    add_project_commands(actions)
 
     converting = add_command(actions, "convert", convert_command, "convert tables of release 0.1", CONVERT)
     converting.add_argument("directory", metavar="DIR", help="the directory that the pipelines' --out named")

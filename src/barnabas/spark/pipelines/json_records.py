@@ -11,7 +11,21 @@ from barnabas.spark.pipelines.dead_letter import ORIGIN, PROBLEM, RAW
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_CORRUPT: Final = "_corrupt"
+CORRUPT: Final = "_corrupt"
+NOT_JSON: Final = "not JSON, or not of the types that are expected"
+
+
+def json_struct(schema: str) -> Column:
+    """Returns the value as a struct, with a further field that holds the text if it could not be read."""
+    from pyspark.sql import functions as sf
+
+    text = sf.col("value").cast("string")
+    return sf.from_json(text, f"{schema}, {CORRUPT} string", {"columnNameOfCorruptRecord": CORRUPT})
+
+
+def is_unreadable(record: Column) -> Column:
+    """Tells whether the text of a struct that `json_struct` made could not be read."""
+    return record.isNull() | record[CORRUPT].isNotNull()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +46,7 @@ class JsonRecords:
     @property
     def parsed(self) -> Column:
         """The value as a struct."""
-        from pyspark.sql import functions as sf
-
-        text = sf.col("value").cast("string")
-        return sf.from_json(text, f"{self.schema}, {_CORRUPT} string", {"columnNameOfCorruptRecord": _CORRUPT})
+        return json_struct(self.schema)
 
     def problem(self, record: Column) -> Column:
         """What is wrong with a struct; null if it can be used."""
@@ -44,10 +55,7 @@ class JsonRecords:
         found = record["schema_version"]
         problem = (
             sf.when(sf.col("value").isNull(), sf.lit("no value"))
-            .when(
-                record.isNull() | record[_CORRUPT].isNotNull(),
-                sf.lit("not JSON, or not of the types that are expected"),
-            )
+            .when(is_unreadable(record), sf.lit(NOT_JSON))
             .when(found.isNull(), sf.lit("schema_version is missing"))
             .when(
                 found != self.version, sf.format_string(f"schema_version is %d, and this reads {self.version}", found)

@@ -112,11 +112,17 @@ def rows(parsed: DataFrame, config: PipelineConfig) -> Mapping[str, DataFrame]: 
     from pyspark.sql import functions as sf
 
     usage = parsed.where(sf.col("usage").isNotNull()).select("usage.*")
-    # What another broker has forwarded is charged where the client is connected.
-    log = parsed.where("request is not null and not coalesce(request.forwarded, false)")
-    log = log.where(~sf.col("request.api").isin(*NODE_APIS))
-    traffic = traffic_of(log.select("timestamp", "request.*"))
+    traffic = traffic_of(charged_requests(parsed))
     return {USAGE.name: usage_rows(usage), TRAFFIC.name: traffic, TENANTS_1M.name: tenants_by_minute(traffic)}
+
+
+def charged_requests(parsed: DataFrame) -> DataFrame:
+    """Returns the requests that count for quotas: no forwarded ones, and none that only nodes send."""
+    from pyspark.sql import functions as sf
+
+    # A request that another broker has forwarded is charged where the client is connected.
+    log = parsed.where("request is not null and not coalesce(request.forwarded, false)")
+    return log.where(~sf.col("request.api").isin(*NODE_APIS)).select("timestamp", "request.*")
 
 
 def usage_rows(usage: DataFrame) -> DataFrame:
