@@ -172,6 +172,7 @@ class Query:
 
     def __init__(self, stop: threading.Event, error: Exception | None = None) -> None:
         self.isActive = True
+        self.status = {"message": "Processing new data"}
         self.recentProgress = [{"batchId": 0, "numInputRows": 5, "batchDuration": 1_000}]
         self._stop = stop
         self._error = error

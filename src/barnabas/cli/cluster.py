@@ -56,6 +56,11 @@ class Cluster:
     def bootstrap(self, servers: str) -> None:
         self._bootstrap = servers
 
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has named a cluster."""
+        return self._bootstrap is None and "bootstrap.servers" not in {**self._of_file(), **self._given}
+
     def use_file(self, path: str) -> None:
         self._path, self._file = path, None
 

@@ -6,6 +6,7 @@ barnabas pipeline run quotas --once --out tables
 barnabas pipeline run quota-advice --out tables --capacity producer_byte_rate=50MB
 barnabas pipeline run quota-dry-run --out tables --advised
 barnabas pipeline show requests latency_1m --out tables
+barnabas pipeline status --out tables
 barnabas pipeline init shop
 barnabas pipeline refresh shop
 barnabas pipeline convert tables
@@ -19,6 +20,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +29,7 @@ from barnabas.cli.cluster import Cluster, add_cluster
 from barnabas.cli.console import CommandError, UsageError, say
 from barnabas.cli.pipeline_lake import add_lake_options, lake_config, run_lake
 from barnabas.cli.pipeline_project import add_project_commands
+from barnabas.cli.pipeline_status import add_metrics_option, add_status_command, observed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +69,6 @@ def add_pipeline(commands: Commands) -> None:
     running.add_argument("name", help="the pipeline; see barnabas pipeline list")
     running.add_argument("--once", action="store_true", help="end when all that there is has been read")
     _add_place(running)
-    _add_table_options(running)
     running.add_argument(
         "--keep", default="168h", metavar="TIME", help="how long unused files of the tables stay; 168h if left out"
     )
@@ -90,6 +92,7 @@ def add_pipeline(commands: Commands) -> None:
         metavar="KEY=VALUE",
         help="a further option of the source",
     )
+    add_metrics_option(running)
     _add_quota_options(running)
     add_lake_options(running)
 
@@ -97,9 +100,9 @@ def add_pipeline(commands: Commands) -> None:
     showing.add_argument("name", help="the pipeline")
     showing.add_argument("table", help="the table")
     _add_place(showing)
-    _add_table_options(showing)
     showing.add_argument("-n", "--count", type=int, default=20, metavar="N", help="so many rows; 20 if left out")
 
+    add_status_command(actions, _add_tables)
     add_project_commands(actions)
 
     converting = add_command(actions, "convert", convert_command, "convert tables of release 0.1", CONVERT)
@@ -127,16 +130,21 @@ def _add_table_options(parser: ArgumentParser) -> None:
     )
 
 
-def _table_options(table_format: str | None, catalog: str | None, table_options: list[str]) -> TableOptions:
+def _add_tables(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"where the tables are; {DEFAULT_OUT} if left out"
+    )
+    _add_table_options(parser)
+
+
+def table_options_of(table_format: str | None, catalog: str | None, table_options: list[str]) -> TableOptions:
     from barnabas.spark.pipelines.config import TableOptions
 
     return TableOptions(table_format, catalog, dict(_pair(one, "--table-option") for one in table_options))
 
 
 def _add_place(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"where the tables are; {DEFAULT_OUT} if left out"
-    )
+    _add_tables(parser)
     parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; local[*] if left out")
 
 
@@ -206,6 +214,7 @@ def run_command(
     from barnabas.spark.pipelines.config import PipelineConfig
     from barnabas.spark.pipelines.progress import progress_display
     from barnabas.spark.pipelines.runner import ADVICE, JOBS, STREAMS, run_stream
+    from barnabas.spark.pipelines.tables import pipeline_store
 
     if name not in STREAMS and name not in JOBS and name != LAKE:
         raise UsageError(f"there is no pipeline {name}; there are {', '.join((*STREAMS, *JOBS, LAKE))}")
@@ -220,15 +229,20 @@ def run_command(
         lateness_ms=parse_duration(lateness),
         keep_hours=parse_duration(keep) // 3_600_000,
         source_options=settings,
-        tables=_table_options(table_format, catalog, table_options),
+        tables=table_options_of(table_format, catalog, table_options),
     )
     lake_options = {option: further.pop(option) for option in LAKE_OPTIONS}
+    metrics = further.pop("metrics")
+    if metrics and name in JOBS:
+        raise UsageError(f"--metrics is for pipelines that read topics, and {name} does not")
     if name == LAKE:
         lake = lake_config(config, **lake_options)
-        with _session(f"barnabas {name}", master) as spark, progress_display() as display, _stop_signals() as stop:
+        shown = observed(progress_display(), f"{LAKE}/{lake.name}", lake.store, cluster, metrics)
+        with _session(f"barnabas {name}", master) as spark, shown as display, _stop_signals() as stop:
             run_lake(spark, lake, display, stop)
     elif name in STREAMS:
-        with _session(f"barnabas {name}", master) as spark, progress_display() as display, _stop_signals() as stop:
+        shown = observed(progress_display(), name, partial(pipeline_store, out, name, config.tables), cluster, metrics)
+        with _session(f"barnabas {name}", master) as spark, shown as display, _stop_signals() as stop:
             run_stream(spark, name, config, display, stop)
     elif name == ADVICE:
         _advise(out, master, config.tables, **further)
@@ -252,7 +266,7 @@ def show_command(
     if name not in TABLES:
         raise UsageError(f"there is no pipeline {name}; there are {', '.join(TABLES)}")
     with _session("barnabas show", master) as spark:
-        options = _table_options(table_format, catalog, table_options)
+        options = table_options_of(table_format, catalog, table_options)
         _print(read_table(spark, out, name, table, options).limit(count))
 
 
@@ -267,7 +281,7 @@ def convert_command(
         raise UsageError(f"there is no directory {directory}")
     with _session("barnabas convert", master) as spark:
         with progress_display() as display:
-            found = convert(spark, directory, _table_options(table_format, catalog, table_options), display.note)
+            found = convert(spark, directory, table_options_of(table_format, catalog, table_options), display.note)
         for name, rows in found.items():
             say(f"{name}: {rows:,} rows\n", sys.stdout)
         if not found:

@@ -117,10 +117,10 @@ class LakeWriter:
                 *ORIGIN, sf.col(PROBLEM).alias("reason"), "key", sf.col(RAW_VALUE).alias("value")
             )
             store.add(table, rows, query_id, batch_id)
-            store.add(dead, bad, query_id, batch_id)
+            rejected = store.add(dead, bad, query_id, batch_id)
         finally:
             parsed.unpersist()
-        store.set_state(BatchState(query_id, batch_id))
+        store.set_state(BatchState(query_id, batch_id, dead_letters=state.dead_letters + rejected))
         every = self._config.pipeline.compact_every
         if batch_id % every == every - 1:
             store.compact(batch.sparkSession, (table, dead), 0, self._config.pipeline.keep_hours)

@@ -1,11 +1,11 @@
-"""What is shown of a running pipeline: batch, rows, rows per second, and how far it is behind."""
+"""The progress of a running pipeline: batch, rows, rows per second, and how far it is behind."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
@@ -20,17 +20,33 @@ class BatchProgress:
     seconds: float
     behind: int | None
     """Records that are in the topics and not in the tables; None if the source does not say."""
+    input_rows_per_second: float = 0.0
+    state_rows: int = 0
+    """Rows in the state of aggregations, joins and the like."""
+    state_bytes: int = 0
+    offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The next offset to read, by topic and partition."""
 
     @classmethod
     def of(cls, report: Mapping[str, Any]) -> Self:
-        """Of what Spark reports about a batch."""
-        behind = [records_behind(source) for source in report.get("sources", ())]
+        """Reads Spark's report about a batch."""
+        sources = report.get("sources", ())
+        behind = [records_behind(source) for source in sources]
+        operators = report.get("stateOperators", ())
+        offsets: dict[str, dict[str, int]] = {}
+        for source in sources:
+            for (topic, partition), offset in (_offsets(source.get("endOffset")) or {}).items():
+                offsets.setdefault(topic, {})[partition] = offset
         return cls(
             int(report["batchId"]),
             int(report.get("numInputRows") or 0),
             float(report.get("processedRowsPerSecond") or 0.0),
             int(report.get("batchDuration") or 0) / 1_000,
             sum(one or 0 for one in behind) if behind and None not in behind else None,
+            float(report.get("inputRowsPerSecond") or 0.0),
+            sum(int(one.get("numRowsTotal") or 0) for one in operators),
+            sum(int(one.get("memoryUsedBytes") or 0) for one in operators),
+            offsets,
         )
 
     def __str__(self) -> str:
@@ -68,7 +84,7 @@ def _offsets(value: Any) -> dict[tuple[str, str], int] | None:
 
 
 class ProgressDisplay(Protocol):
-    """Where progress is shown."""
+    """Shows progress."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -76,6 +92,8 @@ class ProgressDisplay(Protocol):
     ) -> None: ...
     def batch(self, pipeline: str, progress: BatchProgress) -> None: ...
     def note(self, pipeline: str, text: str) -> None: ...
+    def activity(self, pipeline: str, text: str) -> None:
+        """Is told several times a second what the query does, in Spark's words."""
 
 
 class LineProgress:
@@ -91,6 +109,9 @@ class LineProgress:
     def note(self, pipeline: str, text: str) -> None:
         self._stream.write(f"{pipeline}: {text}\n")
         self._stream.flush()
+
+    def activity(self, pipeline: str, text: str) -> None:
+        pass
 
     def __enter__(self) -> Self:
         return self
@@ -126,6 +147,9 @@ class TerminalProgress:
 
     def note(self, pipeline: str, text: str) -> None:
         self._progress.update(self._task(pipeline), text=text)
+
+    def activity(self, pipeline: str, text: str) -> None:
+        pass
 
     def _task(self, pipeline: str) -> Any:
         if pipeline not in self._tasks:

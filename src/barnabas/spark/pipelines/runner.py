@@ -73,10 +73,10 @@ def watch_and_stop(query: StreamingQuery, name: str, display: ProgressDisplay, s
 
 
 def watch(query: StreamingQuery, name: str, display: ProgressDisplay, stop: threading.Event) -> None:
-    """Shows progress until the query is over or is to stop.
+    """Shows progress until the query ends or `stop` is set; raises `PipelineError` if the query failed.
 
-    That is looked at between two short waits. An exception out of a signal handler would not do: it could come in the
-    middle of an exchange with the Java machine, and the answers to all later questions would be those to others.
+    `stop` is checked between two short waits. An exception from a signal handler could interrupt an exchange with the
+    Java process, and all later responses would belong to other requests.
     """
     shown = -1
     while not stop.is_set():
@@ -89,6 +89,7 @@ def watch(query: StreamingQuery, name: str, display: ProgressDisplay, stop: thre
             if progress.batch_id > shown:
                 shown = progress.batch_id
                 display.batch(name, progress)
+        display.activity(name, query.status["message"])
         if is_over:
             return
 

@@ -111,17 +111,15 @@ class BatchWriter:
         marked = mark_late(batch, dict(state.newest_us), self._config.lateness_ms * 1_000)
         parsed = self._pipeline.parse(marked, self._config).persist()
         try:
-            newest_us = self._add(store, parsed, state, query_id, batch_id)
+            new_state = self._add(store, parsed, state, query_id, batch_id)
         finally:
             parsed.unpersist()
-        store.set_state(BatchState(query_id, batch_id, newest_us))
+        store.set_state(new_state)
         if batch_id % self._config.compact_every == self._config.compact_every - 1:
             compact(batch.sparkSession, self._pipeline, self._config)
 
-    def _add(
-        self, store: TableStore, parsed: DataFrame, state: BatchState, query_id: str, batch_id: int
-    ) -> dict[str, int]:
-        """Adds the rows of a batch to all tables; the time of the newest record of each partition."""
+    def _add(self, store: TableStore, parsed: DataFrame, state: BatchState, query_id: str, batch_id: int) -> BatchState:
+        """Adds the rows of a batch to all tables; returns the state after it."""
         from pyspark.sql import functions as sf
 
         found = (
@@ -137,13 +135,14 @@ class BatchWriter:
             good = parsed.where(sf.col(PROBLEM).isNull())
             for name, frame in self._pipeline.rows(good, self._config).items():
                 store.add(self._pipeline.table(name), frame, query_id, batch_id)
-        if any(row["problems"] for row in found):
+        problems = sum(row["problems"] for row in found)
+        if problems:
             store.add(DEAD_LETTERS, dead_letters(parsed), query_id, batch_id)
         newest = dict(state.newest_us)
         for row in found:
             place = f"{row['topic']}-{row['partition']}"
             newest[place] = max(row["last"], newest.get(place, row["last"]))
-        return newest
+        return BatchState(query_id, batch_id, newest, state.dead_letters + problems)
 
 
 def compact(spark: SparkSession, pipeline: StreamPipeline, config: PipelineConfig) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 HOUR_US: Final = 3_600_000_000
 STATE: Final = "_barnabas/batch.json"
+STATUS: Final = "_barnabas/status.json"
 OLD_MANIFESTS: Final = "_manifests"
 """Directory that tables of release 0.1 have."""
 CONVERTING: Final = "_barnabas/converting.json"
@@ -107,6 +108,8 @@ class BatchState:
     """The last batch that all tables hold."""
     newest_us: Mapping[str, int] = field(default_factory=dict)
     """Time of the newest record of each partition, by ``topic-partition``: lateness is measured from it."""
+    dead_letters: int = 0
+    """Number of dead letters in all batches."""
 
     def has_batch(self, query_id: str, batch_id: int) -> bool:
         """Whether all tables hold a batch; `ForeignTablesError` if another query has written them."""
@@ -118,13 +121,14 @@ class BatchState:
         return batch_id <= self.batch_id
 
     def to_json(self) -> bytes:
-        document = {"query_id": self.query_id, "batch_id": self.batch_id, "newest_us": dict(self.newest_us)}
-        return json.dumps(document).encode()
+        return json.dumps({**asdict(self), "newest_us": dict(self.newest_us)}).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         document = json.loads(data)
-        return cls(document["query_id"], document["batch_id"], document.get("newest_us", {}))
+        return cls(
+            document["query_id"], document["batch_id"], document.get("newest_us", {}), document.get("dead_letters", 0)
+        )
 
 
 class TableStore:
@@ -177,14 +181,22 @@ class TableStore:
     def set_state(self, state: BatchState) -> None:
         self._storage.replace(STATE, state.to_json())
 
-    def add(self, table: Table, frame: DataFrame, query_id: str, batch_id: int) -> None:
-        """Adds the rows of a batch to a table, unless the table holds the batch."""
+    def status(self) -> bytes | None:
+        """Returns what the pipeline last said about itself (`barnabas.spark.pipelines.status`)."""
+        return self._storage.read(STATUS)
+
+    def set_status(self, status: bytes) -> None:
+        self._storage.replace(STATUS, status)
+
+    def add(self, table: Table, frame: DataFrame, query_id: str, batch_id: int) -> int:
+        """Adds the rows of a batch to a table, unless the table holds the batch; returns how many rows it added."""
         opened = self.open(table)
         if opened.last_batch(query_id) >= batch_id:
-            return
+            return 0
         files = write_files(frame, table.layout(), opened.storage(), f"batch-{batch_id:09d}")
         if files:
             opened.append(files, query_id, batch_id)
+        return sum(file.rows for file in files)
 
     def overwrite(self, table: Table, frame: DataFrame) -> None:
         """Puts rows in the place of all that the table has."""

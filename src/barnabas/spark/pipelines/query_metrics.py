@@ -1,0 +1,172 @@
+"""Metrics of streaming queries, in the style of the broker's ``/metrics``.
+
+=============================================  ======================================================================
+``barnabas_pipeline_lag_records``              records in the topics that no batch has read yet
+``barnabas_pipeline_input_rows_per_second``    how fast records arrive
+``barnabas_pipeline_processed_rows_per_second``  how fast batches process them
+``barnabas_pipeline_rows_total``               rows that were processed since the start of the process
+``barnabas_pipeline_dead_letters_total``       dead letters since the start of the process
+``barnabas_pipeline_batch_id``,                the last batch and how long it took
+``barnabas_pipeline_batch_seconds``
+``barnabas_pipeline_state_rows``,              the size of the state of aggregations, joins and the like
+``barnabas_pipeline_state_bytes``
+``barnabas_pipeline_last_batch_time_seconds``  when the last batch ended, in seconds since 1970
+``barnabas_pipeline_failed``                   1 if the query has ended with an error
+=============================================  ======================================================================
+
+Each has the label ``pipeline``. `watch_queries` publishes the queries of any Spark session:
+
+    with watch_queries(spark) as metrics, serve_metrics("127.0.0.1:9645", metrics):
+        query.awaitTermination()
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.common.clock import SYSTEM_CLOCK, Clock
+from barnabas.metrics.names import MBeanName
+from barnabas.metrics.prometheus import render_prometheus
+from barnabas.metrics.yammer.meter import Meter
+from barnabas.metrics.yammer.registry import Gauge, YammerMetric
+from barnabas.spark.pipelines.progress import BatchProgress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DOMAIN: Final = "barnabas"
+TYPE: Final = "pipeline"
+
+
+class _Query:
+    """The last values of one query."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.progress: BatchProgress | None = None
+        self.last_batch_ms = 0
+        self.failed = False
+        self.rows = Meter(clock, "rows")
+        self.dead_letters = Meter(clock, "records")
+        self.dead_letters_before: int | None = None
+
+
+class QueryMetrics:
+    """Collects what queries report; a `MetricSource` for `render_prometheus`."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        """Guards the queries: Spark reports on threads of its own, and a scrape comes on another."""
+        self._queries: dict[str, _Query] = {}
+
+    def batch(self, name: str, progress: BatchProgress) -> None:
+        """Takes the report of a batch. Reports of the same batch without rows only say that there is no new data."""
+        with self._lock:
+            query = self._query(name)
+            query.progress = progress
+            if progress.rows:
+                query.rows.mark(progress.rows)
+                query.last_batch_ms = self._clock.milliseconds()
+
+    def dead_letters(self, name: str, total: int) -> None:
+        """Takes the number of dead letters in the pipeline's table; the metric counts those that are new."""
+        with self._lock:
+            query = self._query(name)
+            before = total if query.dead_letters_before is None else query.dead_letters_before
+            query.dead_letters_before = total
+            if total > before:
+                query.dead_letters.mark(total - before)
+
+    def ended(self, name: str, *, failed: bool) -> None:
+        with self._lock:
+            self._query(name).failed = failed
+
+    def _query(self, name: str) -> _Query:
+        found = self._queries.get(name)
+        if found is None:
+            found = self._queries[name] = _Query(self._clock)
+        return found
+
+    @property
+    def metrics(self) -> Mapping[MBeanName, YammerMetric]:
+        with self._lock:
+            found: dict[MBeanName, YammerMetric] = {}
+            for name, query in self._queries.items():
+                for metric, value in _gauges(query).items():
+                    found[MBeanName(DOMAIN, TYPE, metric, {"pipeline": name})] = _gauge(value)
+                found[MBeanName(DOMAIN, TYPE, "rowsPerSec", {"pipeline": name})] = query.rows
+                found[MBeanName(DOMAIN, TYPE, "dead_lettersPerSec", {"pipeline": name})] = query.dead_letters
+        return found
+
+
+def _gauge(value: float) -> Gauge:
+    return Gauge(lambda: value)
+
+
+def _gauges(query: _Query) -> dict[str, float]:
+    values: dict[str, float] = {"failed": int(query.failed)}
+    progress = query.progress
+    if progress is None:
+        return values
+    if progress.behind is not None:
+        values["lag_records"] = progress.behind
+    if query.last_batch_ms:
+        values["last_batch_time_seconds"] = query.last_batch_ms / 1_000
+    return values | {
+        "input_rows_per_second": progress.input_rows_per_second,
+        "processed_rows_per_second": progress.rows_per_second,
+        "batch_id": progress.batch_id,
+        "batch_seconds": progress.seconds,
+        "state_rows": progress.state_rows,
+        "state_bytes": progress.state_bytes,
+    }
+
+
+@contextmanager
+def watch_queries(spark: SparkSession) -> Iterator[QueryMetrics]:
+    """Collects metrics of all streaming queries of a session, by their names; of a query without a name by its id."""
+    from pyspark.sql.streaming.listener import StreamingQueryListener  # an extra
+
+    found = QueryMetrics()
+
+    class Listener(StreamingQueryListener):
+        """Passes on what Spark reports."""
+
+        def __init__(self) -> None:
+            self._names: dict[str, str] = {}
+
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+            self._names[str(event.runId)] = event.name or str(event.id)
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
+            report = json.loads(event.progress.json)
+            found.batch(report.get("name") or report["id"], BatchProgress.of(report))
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+            name = self._names.pop(str(event.runId), str(event.id))
+            found.ended(name, failed=event.exception is not None)
+
+    listener = Listener()
+    spark.streams.addListener(listener)
+    try:
+        yield found
+    finally:
+        spark.streams.removeListener(listener)
+
+
+@contextmanager
+def serve_metrics(address: str, metrics: QueryMetrics) -> Iterator[str]:
+    """Serves ``/metrics`` and ``/health`` on host:port, and yields the address; port 0 takes any free port."""
+    from barnabas.broker.node.http_endpoint import HttpEndpoint
+    from barnabas.raft.config import parse_host_and_port
+
+    host, port = parse_host_and_port("metrics", address)
+    endpoint = HttpEndpoint(host, port, lambda: render_prometheus(metrics), lambda: {"status": "up"})
+    try:
+        yield endpoint.address
+    finally:
+        endpoint.close()
