@@ -1,7 +1,6 @@
-"""The program of a user of Spark Connect: writes to a topic and reads it, and prints what it saw as JSON.
+"""A script of a user of Spark Connect, run by itself: a process has either a classic session or a Connect session.
 
-It runs in a process of its own, because a process has either kind of session:
-``python connect_program.py BOOTSTRAP TOPIC``.
+It starts a local Connect server, and prints a line of JSON with what it has seen.
 """
 
 from __future__ import annotations
@@ -9,30 +8,52 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
-import barnabas.spark  # before the session: workers use this interpreter
+from pyspark.sql import SparkSession
+
+import barnabas.spark  # noqa: F401 - the workers run this interpreter
+from barnabas.cli.doctor_spark import examine_session
+from barnabas.spark.pipelines import lake
+from barnabas.spark.pipelines.config import PipelineConfig
+
+LIMIT_S = 300
 
 
-def main() -> None:
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    from pyspark.sql import SparkSession
-    from pyspark.sql.functions import spark_partition_id
-
-    bootstrap_servers, topic = sys.argv[1:]
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
-    barnabas.spark.register(spark)
-    options = {"kafka.bootstrap.servers": bootstrap_servers}
-    made = spark.range(100).selectExpr("CAST(id AS STRING) AS value")
-    made.write.format("barnabas").options(**options, topic=topic).save()
-    rows = spark.read.format("barnabas").options(**options, subscribe=topic, targetPartitions="3").load()
-    found: dict[str, object] = {"rows": rows.count(), "tasks": rows.select(spark_partition_id()).distinct().count()}
-    try:
-        spark.read.format("barnabas").options(bootstrapServers=bootstrap_servers, subscribe=topic).load().count()
-    except Exception as error:  # noqa: BLE001 - its text is what counts
-        found["error"] = str(error)
+def main(bootstrap: str, topic: str, copy: str, directory: Path) -> None:
+    spark = (
+        SparkSession.builder.remote("local[2,4]")
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+        .config("spark.connect.grpc.binding.address", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    seen: dict[str, Any] = {"session": type(spark).__module__}
+    server = {"kafka.bootstrap.servers": bootstrap}
+    rows = spark.createDataFrame([("1", "tea"), ("2", "cake")], "key string, value string")
+    rows.write.format("barnabas").options(**server, topic=topic).mode("append").save()
+    source = {**server, "subscribe": topic, "startingOffsets": "earliest"}
+    read = spark.read.format("barnabas").options(**source).load()
+    seen["batch"] = sorted(row["value"] for row in read.selectExpr("cast(value as string) as value").collect())
+    stream = (
+        spark.readStream.format("barnabas").options(**source).load().selectExpr("key", "upper(string(value)) value")
+    )
+    writer = stream.writeStream.format("barnabas").options(**server, topic=copy, exactlyOnce="true")
+    query = writer.option("checkpointLocation", str(directory / "copy")).trigger(availableNow=True).start()
+    assert query.awaitTermination(LIMIT_S)
+    config = PipelineConfig(out=str(directory / "tables"), bootstrap_servers=bootstrap, once=True)
+    assert lake.build(spark, lake.LakeConfig(config, (topic,))).awaitTermination(LIMIT_S)
+    seen["doctor"] = {finding.step: finding.status for finding in examine_session(spark)}
+    sys.stdout.write(f"{json.dumps(seen)}\n")
+    sys.stdout.flush()
     spark.stop()
-    print(json.dumps(found))
+    os._exit(0)  # the local server would be waited for
 
 
 if __name__ == "__main__":
-    main()
+    _, address, source_topic, target_topic, place = sys.argv[:5]
+    main(address, source_topic, target_topic, Path(place))

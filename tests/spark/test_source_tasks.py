@@ -109,7 +109,7 @@ def test_a_registered_source_knows_the_slots(
 @pytest.mark.nightly  # a session of its own
 def test_spark_connect(bootstrap: str, topic: str) -> None:
     """Source and sink, with a save() that has no mode."""
-    program = Path(__file__).with_name("connect_program.py")
+    program = Path(__file__).with_name("connect_source_program.py")
     ended = subprocess.run(
         [sys.executable, str(program), bootstrap, topic], check=False, capture_output=True, text=True, timeout=600
     )

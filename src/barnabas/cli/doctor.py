@@ -2,6 +2,7 @@
 
     barnabas doctor -b kafka.example.com:9092
     barnabas doctor --wait 30                     # returns as soon as the broker serves
+    barnabas doctor spark --remote sc://spark.example.com:15002
 
 A client that cannot connect reports "disconnected", for any of a dozen reasons. This command takes the same steps as a
 client, one at a time, and reports the step that fails and what to do about it. The steps are in
@@ -11,8 +12,9 @@ Spark uses.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -30,15 +32,27 @@ DESCRIPTION: Final = """Checks a bootstrap address in the same steps as a client
 TLS and certificates, whether it is Kafka, SASL, the addresses that brokers advertise,
 controller, internal topics, authorization.
 
+With the word spark it checks what Spark queries need instead: PySpark, Java, the workers' interpreter,
+Spark Connect, table formats.
+
 Exit code 0: no errors. Exit code 1: a check failed, and the last lines say what to do."""
 RETRY_MS: Final = 250
 """The pause between two tries of ``--wait``."""
+CLUSTER: Final = "cluster"
+SPARK: Final = "spark"
+PARTS: Final = (CLUSTER, SPARK)
 _MARKS: Final = {"ok": ("ok", "32"), "warning": ("!!", "33"), "error": ("no", "31"), "skipped": ("--", "2")}
 
 
 def add_doctor(commands: Commands) -> None:
     parser = add_command(commands, "doctor", doctor_command, "find out why a client cannot connect", DESCRIPTION)
+    parser.add_argument(
+        "part", nargs="?", choices=PARTS, default=CLUSTER, help="what to check: the cluster, if left out, or spark"
+    )
     add_common(parser)
+    parser.add_argument(
+        "--remote", metavar="URL", help="spark: a Connect server to check, such as sc://host:15002; or $SPARK_REMOTE"
+    )
     parser.add_argument(
         "--timeout", type=float, default=5.0, metavar="SECONDS", help="the time limit of each step; default: 5"
     )
@@ -51,21 +65,20 @@ def add_doctor(commands: Commands) -> None:
     )
 
 
-def doctor_command(cluster: Cluster, timeout: float, wait: float, as_json: bool) -> None:
+def doctor_command(part: str, cluster: Cluster, timeout: float, wait: float, as_json: bool, remote: str | None) -> None:
     """Runs all checks and prints the findings."""
     if timeout <= 0:
         raise UsageError(f"--timeout must be positive: {timeout:g}")
     if wait < 0:
         raise UsageError(f"--wait must not be negative: {wait:g}")
-    servers = [part.strip() for part in cluster.bootstrap.split(",") if part.strip()]
-    if not servers:
-        raise UsageError("--bootstrap-server must not be empty")
+    if part != SPARK and remote is not None:
+        raise UsageError("--remote is for barnabas doctor spark")
     until = SYSTEM_CLOCK.hi_res_milliseconds() + 1_000 * wait
     while True:
         findings: list[Finding] = []
         # Findings of a try that fails are not shown if there is time for another.
         shows = not as_json and wait == 0
-        for finding in _examine(servers, timeout, cluster):
+        for finding in _examine_spark(remote, timeout) if part == SPARK else _examine_cluster(cluster, timeout):
             findings.append(finding)
             if shows:
                 say(_line(finding), sys.stdout)
@@ -84,10 +97,22 @@ def doctor_command(cluster: Cluster, timeout: float, wait: float, as_json: bool)
         raise CommandError(f"{len(wrong)} of {len(findings)} checks failed; the first: {wrong[0].step}")
 
 
-def _examine(servers: list[str], timeout: float, cluster: Cluster) -> Iterable[Finding]:
+def _examine_cluster(cluster: Cluster, timeout_s: float) -> Iterator[Finding]:
     from barnabas.cli.doctor_checks import examine, examine_installation
 
-    return chain(examine_installation(), examine(servers, timeout, cluster.properties()))
+    servers = [part.strip() for part in cluster.bootstrap.split(",") if part.strip()]
+    if not servers:
+        raise UsageError("--bootstrap-server must not be empty")
+    return chain(examine_installation(), examine(servers, timeout_s, cluster.properties()))
+
+
+def _examine_spark(remote: str | None, timeout_s: float) -> Iterator[Finding]:
+    # As it is now: the import of barnabas.spark sets some of these variables.
+    environment = dict(os.environ)
+    from barnabas.cli.doctor_spark import examine_spark
+
+    given = environment.get("SPARK_REMOTE", "")
+    return examine_spark(environment, remote or (given if given.startswith("sc://") else None), timeout_s)
 
 
 def _line(finding: Finding) -> str:

@@ -32,6 +32,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.log.level": "ERROR",
 }
+CONNECT_SCHEME: Final = "sc://"
+CONNECT_SETTINGS: Final[Mapping[str, str]] = {"spark.sql.session.timeZone": SETTINGS["spark.sql.session.timeZone"]}
+"""Of the settings, those that a session of a Connect server can change."""
 LOG_LEVEL: Final = "error"
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 LOG4J: Final = """rootLogger.level = {level}
@@ -50,13 +53,28 @@ LOCAL_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Returns whether a session is one of Spark Connect, which has no context of its own."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Returns how many tasks a session runs at a time; under Spark Connect, how many a shuffle has at least."""
+    if is_connect(spark):
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or LOCAL_SHUFFLE_PARTITIONS)
+    return spark.sparkContext.defaultParallelism
+
+
 def make_session(
     application: str = "barnabas", master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """Makes a session or returns the existing one; raises `JavaMissingError` if Spark cannot run here.
 
-    ``settings`` are Spark settings that override the ones in this module.
+    ``settings`` are Spark settings that override the ones in this module. A ``master`` that begins with ``sc://`` is a
+    Spark Connect server: it runs elsewhere, so this machine needs no Java.
     """
+    if master.startswith(CONNECT_SCHEME):
+        return _connect(master, settings or {})
     java = require_java()
     with extra("spark", "a Spark session"):
         from pyspark.sql import SparkSession  # takes half a second; not needed for JavaMissingError
@@ -72,6 +90,16 @@ def make_session(
         wanted[JAVA_OPTIONS] = _quiet_from_the_start()
     builder = SparkSession.builder.appName(application).master(master)
     for key, value in wanted.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _connect(url: str, settings: Mapping[str, str]) -> SparkSession:
+    with extra("spark", "a Spark session"):
+        from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(url)
+    for key, value in {**CONNECT_SETTINGS, **settings}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 

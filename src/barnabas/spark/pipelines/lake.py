@@ -90,7 +90,7 @@ class LakeWriter:
         self._config = config
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        self.write(batch, query_id_of(batch), batch_id)
+        self.write(batch, query_id_of(batch, self._config.checkpoint), batch_id)
 
     def write(self, batch: DataFrame, query_id: str, batch_id: int) -> None:
         """Adds a batch, unless the table holds it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.spark.pipelines.config import SOURCE_FORMAT, PipelineConfig
 from barnabas.spark.pipelines.dead_letter import DEAD_LETTERS, PROBLEM, dead_letters, mark_late
+from barnabas.spark.pipelines.table_storage import local_path
 from barnabas.spark.pipelines.tables import BatchState, Table, TableStore, pipeline_store
 from barnabas.spark.pipelines.topics import ensure_topics, source_options
+from barnabas.spark.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,9 +82,18 @@ def start_query(
     return writer.trigger(**trigger).start()
 
 
-def query_id_of(batch: DataFrame) -> str:
-    """The id of the query that a batch belongs to, within ``foreachBatch``."""
-    return batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
+def query_id_of(batch: DataFrame, checkpoint: str) -> str:
+    """Returns the id of the query that a batch belongs to, within ``foreachBatch``.
+
+    Under Spark Connect that function runs in a process beside the server, which has no context to ask: there the id is
+    read from the checkpoint, where Spark has written it before the first batch.
+    """
+    if not is_connect(batch.sparkSession):
+        return batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID) or ""
+    path = local_path(checkpoint)
+    if path is None:
+        raise ValueError(f"under Spark Connect a checkpoint must be a directory of the server: {checkpoint}")
+    return str(json.loads((path / "metadata").read_text())["id"])
 
 
 class BatchWriter:
@@ -93,7 +105,7 @@ class BatchWriter:
         self._store: TableStore | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        self.write(batch, query_id_of(batch), batch_id)
+        self.write(batch, query_id_of(batch, self._config.checkpoint_of(self._pipeline.name)), batch_id)
 
     def _opened(self) -> TableStore:
         if self._store is None:

@@ -32,6 +32,7 @@ from barnabas.spark.pipelines.table_formats import (
     TableFile,
 )
 from barnabas.spark.pipelines.table_storage import TableStorage, local_path
+from barnabas.spark.session import parallelism
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -230,7 +231,7 @@ class TableStore:
                 yield from read_files(batch.column("name").to_pylist(), storage, arrow_schema)
 
         listed = spark.createDataFrame([(one,) for one in names], "name string")
-        return listed.repartition(min(len(names), 2 * spark.sparkContext.defaultParallelism)).mapInArrow(read, schema)
+        return listed.repartition(min(len(names), 2 * parallelism(spark))).mapInArrow(read, schema)
 
     # ------------------------------------------------------------------------------------------------ maintenance
 
@@ -333,4 +334,4 @@ def _hour(time_us: int) -> int:
 
 
 def _parallelism(spark: SparkSession) -> int:
-    return max(spark.sparkContext.defaultParallelism // 2, 1)
+    return max(parallelism(spark) // 2, 1)
