@@ -455,3 +455,8 @@ def test_listener_values() -> None:
     config = laptop(**{"listener.name.plaintext.max.connections": "8", "max.connections": "9"})
     assert config.listener_value("PLAINTEXT", "max.connections") == 8
     assert config.listener_value("CONTROLLER", "max.connections") == 9
+
+
+def test_unknown_settings_are_named_with_the_closest_one(caplog: pytest.LogCaptureFixture) -> None:
+    KafkaConfig.from_properties({**NODE, "log.retention.hour": "1", "my.plugin.colour": "red"})
+    assert "log.retention.hour (did you mean log.retention.hours?), my.plugin.colour" in caplog.text
