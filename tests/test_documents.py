@@ -194,7 +194,7 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
         blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         blocks = [block.replace("\\\n", " ") for block in blocks]  # one command on several lines
         calls = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
-        calls = [piece.strip() for line in calls for piece in re.split(r" \| | > |&& ", line)]
+        calls = [piece.strip() for line in calls for piece in re.split(r" \| | > |&& | &$", line)]
         calls += re.findall(r"(?<!`)`(barnabas [a-z][^`]*)`(?!`)", text)
         for call in calls:
             if call.startswith("barnabas ") and not call.startswith("barnabas --"):
