@@ -24,38 +24,47 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
-from barnabas.metrics.names import MBeanName
+from barnabas.metrics.families import COUNTER, GAUGE, LabelSet, MetricFamily, MetricSelection
 from barnabas.metrics.prometheus import render_prometheus
-from barnabas.metrics.yammer.meter import Meter
-from barnabas.metrics.yammer.registry import Gauge, YammerMetric
 from barnabas.spark.pipelines.progress import BatchProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DOMAIN: Final = "barnabas"
-TYPE: Final = "pipeline"
+FAMILIES: Final = {
+    "lag_records": (GAUGE, "Records in the topics that no batch has read yet"),
+    "input_rows_per_second": (GAUGE, "Rate at which records arrive"),
+    "processed_rows_per_second": (GAUGE, "Rate at which batches process records"),
+    "rows_total": (COUNTER, "Rows processed since the start of the process"),
+    "dead_letters_total": (COUNTER, "Dead letters since the start of the process"),
+    "batch_id": (GAUGE, "The last batch"),
+    "batch_seconds": (GAUGE, "Duration of the last batch"),
+    "state_rows": (GAUGE, "Rows in the state of the query"),
+    "state_bytes": (GAUGE, "Memory of the state of the query"),
+    "last_batch_time_seconds": (GAUGE, "When the last batch ended, in seconds since 1970"),
+    "failed": (GAUGE, "1 if the query has ended with an error"),
+}
 
 
 class _Query:
     """The last values of one query."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self) -> None:
         self.progress: BatchProgress | None = None
         self.last_batch_ms = 0
         self.failed = False
-        self.rows = Meter(clock, "rows")
-        self.dead_letters = Meter(clock, "records")
+        self.rows = 0
+        self.dead_letters = 0
         self.dead_letters_before: int | None = None
 
 
 class QueryMetrics:
-    """Collects what queries report; a `MetricSource` for `render_prometheus`."""
+    """Collects what queries report; a `FamilySource` for `render_prometheus`."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -69,7 +78,7 @@ class QueryMetrics:
             query = self._query(name)
             query.progress = progress
             if progress.rows:
-                query.rows.mark(progress.rows)
+                query.rows += progress.rows
                 query.last_batch_ms = self._clock.milliseconds()
 
     def dead_letters(self, name: str, total: int) -> None:
@@ -79,7 +88,7 @@ class QueryMetrics:
             before = total if query.dead_letters_before is None else query.dead_letters_before
             query.dead_letters_before = total
             if total > before:
-                query.dead_letters.mark(total - before)
+                query.dead_letters += total - before
 
     def ended(self, name: str, *, failed: bool) -> None:
         with self._lock:
@@ -88,27 +97,30 @@ class QueryMetrics:
     def _query(self, name: str) -> _Query:
         found = self._queries.get(name)
         if found is None:
-            found = self._queries[name] = _Query(self._clock)
+            found = self._queries[name] = _Query()
         return found
 
-    @property
-    def metrics(self) -> Mapping[MBeanName, YammerMetric]:
+    def families(self, selection: MetricSelection) -> list[MetricFamily]:  # noqa: ARG002 - it has few
+        """Returns one family per metric, with a sample for each query that has a value."""
         with self._lock:
-            found: dict[MBeanName, YammerMetric] = {}
-            for name, query in self._queries.items():
-                for metric, value in _gauges(query).items():
-                    found[MBeanName(DOMAIN, TYPE, metric, {"pipeline": name})] = _gauge(value)
-                found[MBeanName(DOMAIN, TYPE, "rowsPerSec", {"pipeline": name})] = query.rows
-                found[MBeanName(DOMAIN, TYPE, "dead_lettersPerSec", {"pipeline": name})] = query.dead_letters
-        return found
+            values = {LabelSet({"pipeline": name}): _values(query) for name, query in self._queries.items()}
+        return [
+            MetricFamily.of(
+                f"barnabas_pipeline_{name}",
+                kind,
+                text,
+                [(labels, found[name]) for labels, found in values.items() if name in found],
+            )
+            for name, (kind, text) in FAMILIES.items()
+        ]
 
 
-def _gauge(value: float) -> Gauge:
-    return Gauge(lambda: value)
-
-
-def _gauges(query: _Query) -> dict[str, float]:
-    values: dict[str, float] = {"failed": int(query.failed)}
+def _values(query: _Query) -> dict[str, float]:
+    values: dict[str, float] = {
+        "failed": int(query.failed),
+        "rows_total": query.rows,
+        "dead_letters_total": query.dead_letters,
+    }
     progress = query.progress
     if progress is None:
         return values
