@@ -262,10 +262,6 @@ class RecordBatch:
         _INT64.pack_into(self.view, 0, offset)
         self.base_offset = offset
 
-    def set_last_offset(self, offset: int) -> None:
-        """Moves the batch so that its last record gets `offset`."""
-        self.set_base_offset(offset - self.last_offset_delta)
-
     def set_partition_leader_epoch(self, epoch: int) -> None:
         """Sets the leader epoch that appended the batch. The checksum does not cover it."""
         _INT32.pack_into(self.view, PARTITION_LEADER_EPOCH_OFFSET, epoch)

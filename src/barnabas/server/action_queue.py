@@ -39,7 +39,7 @@ class DelayedActionQueue:
 
     Each thread has its own queue, so the thread that added an action runs it, at the end of the same request, and no
     lock is needed. (With Kafka's single queue, a handler that finishes may run the actions of requests that still hold
-    their locks, and wait for them.) A thread that does not run requests uses a :class:`DirectActionQueue` instead.
+    their locks, and wait for them.)
 
     Actions that are added by an action run before the call returns, too. If an action fails, the error is logged and
     the others run: they belong to other requests.
@@ -76,18 +76,6 @@ class _Actions(threading.local):
     def __init__(self) -> None:
         self.pending: deque[Action] = deque()
         self.running = False
-
-
-class DirectActionQueue:
-    """Runs actions immediately, for callers that hold no lock when they add one."""
-
-    __slots__ = ()
-
-    def add(self, action: Action) -> None:
-        _run(action)
-
-    def try_complete_actions(self) -> int:
-        return 0
 
 
 def _run(action: Action) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.common.shutdownable_thread import FatalExitError
-from barnabas.server.action_queue import ActionQueue, DelayedActionQueue, DirectActionQueue
+from barnabas.server.action_queue import DelayedActionQueue
 
 WAIT_S = 10
 
@@ -125,17 +125,3 @@ def test_a_fatal_error_gets_through_and_leaves_the_queue_usable() -> None:
         queue.try_complete_actions()
     assert queue.try_complete_actions() == 1
     assert ran == ["after"]
-
-
-def test_a_direct_queue_runs_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    queue: ActionQueue = DirectActionQueue()
-    ran: list[str] = []
-
-    def fail() -> None:
-        raise OSError("no such partition")
-
-    queue.add(lambda: ran.append("now"))
-    assert ran == ["now"]
-    queue.add(fail)
-    assert "no such partition" in caplog.text
-    assert queue.try_complete_actions() == 0

@@ -69,7 +69,6 @@ def test_the_last_future_completes_on_the_purgatorys_thread(purgatory: DelayedFu
     assert purgatory.num_delayed() == 0
     purgatory.shutdown()  # the executor has finished what it did
     assert purgatory.watched() == 0
-    assert purgatory.is_shutdown()
 
 
 def test_at_the_timeout_what_is_left_fails(purgatory: DelayedFuturePurgatory) -> None:

@@ -14,7 +14,6 @@ A line is ``topic partition offset``.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -64,26 +63,3 @@ class OffsetCheckpointFile:
 
     def __repr__(self) -> str:
         return f"OffsetCheckpointFile({str(self.path)!r})"
-
-
-class LazyOffsetCheckpoints:
-    """Offset checkpoints of several log directories; each file is read once, at its first use.
-
-    A broker that becomes leader of a thousand partitions needs all their high watermarks from one file.
-    """
-
-    def __init__(self, files: Mapping[Path, OffsetCheckpointFile]) -> None:
-        self._files = dict(files)
-        self._offsets: dict[Path, dict[TopicPartition, int]] = {}
-        self._lock = threading.Lock()
-        """Guards `_offsets` and ensures that each file is read once. No other lock is taken inside it."""
-
-    def fetch(self, log_dir: Path, partition: TopicPartition) -> int | None:
-        """Returns the offset of a partition in a directory; None if the checkpoint has none."""
-        with self._lock:
-            offsets = self._offsets.get(log_dir)
-            if offsets is None:
-                if log_dir not in self._files:
-                    raise ValueError(f"there is no checkpoint file for {log_dir}")
-                offsets = self._offsets[log_dir] = self._files[log_dir].read()
-            return offsets.get(partition)

@@ -86,10 +86,6 @@ class ProducerStateEntry:
         return self._batches[-1].last_seq if self._batches else NO_SEQUENCE
 
     @property
-    def first_data_offset(self) -> int:
-        return self._batches[0].first_offset if self._batches else -1
-
-    @property
     def last_data_offset(self) -> int:
         return self._batches[-1].last_offset if self._batches else -1
 

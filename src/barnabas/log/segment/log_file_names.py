@@ -29,12 +29,6 @@ DELETED_FILE_SUFFIX: Final = ".deleted"
 CLEANED_FILE_SUFFIX: Final = ".cleaned"
 SWAP_FILE_SUFFIX: Final = ".swap"
 
-_INDEX_SUFFIXES: Final = (INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX)
-
-
-def filename_prefix_from_offset(offset: int) -> str:
-    return f"{offset:020d}"
-
 
 def log_file(directory: Path, base_offset: int, suffix: str = "") -> Path:
     return directory / f"{base_offset:020d}{LOG_FILE_SUFFIX}{suffix}"
@@ -62,14 +56,6 @@ def offset_from_file_name(name: str) -> int:
     if not (digits.isascii() and digits.isdigit()):
         raise ValueError(f"{name!r} does not begin with an offset")
     return int(digits)
-
-
-def is_log_file(path: Path) -> bool:
-    return path.name.endswith(LOG_FILE_SUFFIX)
-
-
-def is_index_file(path: Path) -> bool:
-    return path.name.endswith(_INDEX_SUFFIXES)
 
 
 def with_changed_suffix(path: Path, old_suffix: str, new_suffix: str) -> Path:

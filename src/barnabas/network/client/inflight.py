@@ -159,10 +159,6 @@ class InFlightRequests:
             self.earliest_deadline_ms = FOREVER
         return request
 
-    def last_sent(self, node_id: str) -> InFlightRequest:
-        """Returns the newest request, which may still be going out."""
-        return self._queue(node_id)[0]
-
     def complete_last_sent(self, node_id: str) -> InFlightRequest:
         """Removes the newest request, which is sent and expects no response."""
         request = self._queue(node_id).popleft()

@@ -8,7 +8,7 @@ one drops a connection whose response has been sent but is not read.
 from __future__ import annotations
 
 from enum import IntEnum, auto
-from typing import Any, Protocol
+from typing import Any
 
 from barnabas.network.reactor.send import NetworkSend
 
@@ -28,18 +28,6 @@ CLOSE_CONNECTION = ResponseKind.CLOSE_CONNECTION
 START_THROTTLING = ResponseKind.START_THROTTLING
 END_THROTTLING = ResponseKind.END_THROTTLING
 DROP_CONNECTION = ResponseKind.DROP_CONNECTION
-
-
-class PendingRequest(Protocol):
-    """The part of a request that the network layer uses after handing it over."""
-
-    connection_id: str
-    processor_id: int
-    response_dequeue_time_ns: int
-
-    def complete(self, network_thread_time_ns: int, response: AnyResponse) -> None:
-        """Writes the request's timeline into the metrics, after the last byte is sent or if there is none."""
-        ...
 
 
 class NetworkResponse:

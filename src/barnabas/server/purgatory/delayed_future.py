@@ -81,9 +81,6 @@ class DelayedFuturePurgatory:
         self._executor.shutdown()
         self._purgatory.shutdown()
 
-    def is_shutdown(self) -> bool:
-        return self._executor.is_shutdown_initiated()
-
 
 class _Countdown:
     """Counts down the futures of one operation; the last one triggers its completion."""

@@ -15,7 +15,7 @@ from barnabas.log.dirs import durable_file
 from barnabas.log.dirs.checkpoint_file import CheckpointFile, CorruptCheckpointError, split_line
 from barnabas.log.dirs.durable_file import replace_file, sync_file, write_file
 from barnabas.log.dirs.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
-from barnabas.log.dirs.offset_checkpoint import LazyOffsetCheckpoints, OffsetCheckpointFile
+from barnabas.log.dirs.offset_checkpoint import OffsetCheckpointFile
 
 A0, A1, B7 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b.c-d_e", 7)
 
@@ -192,16 +192,3 @@ def test_repr(tmp_path: Path) -> None:
 
 
 # Several directories
-
-
-def test_lazy_checkpoints_read_each_file_once(tmp_path: Path) -> None:
-    files = {directory: OffsetCheckpointFile(directory) for directory in (tmp_path / "one", tmp_path / "two")}
-    files[tmp_path / "one"].write({A0: 5})
-    lazy = LazyOffsetCheckpoints(files)
-    assert lazy.fetch(tmp_path / "one", A0) == 5
-    assert lazy.fetch(tmp_path / "one", A1) is None
-    assert lazy.fetch(tmp_path / "two", A0) is None
-    files[tmp_path / "one"].write({A0: 6})
-    assert lazy.fetch(tmp_path / "one", A0) == 5
-    with pytest.raises(ValueError, match="no checkpoint file for"):
-        lazy.fetch(tmp_path / "three", A0)

@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from barnabas.log.segment.log_file_names import (
-    filename_prefix_from_offset,
-    is_index_file,
-    is_log_file,
     log_file,
     offset_from_file_name,
     offset_index_file,
@@ -23,10 +20,10 @@ HERE = Path("t-0")
 
 
 def test_names_sort_like_offsets() -> None:
-    assert filename_prefix_from_offset(0) == "00000000000000000000"
-    assert filename_prefix_from_offset(2**63 - 1) == "09223372036854775807"
+    assert log_file(HERE, 0).name == "00000000000000000000.log"
+    assert log_file(HERE, 2**63 - 1).name == "09223372036854775807.log"
     offsets = [0, 9, 10, 147_001, 2**31, 2**62]
-    assert sorted(offsets, key=filename_prefix_from_offset) == offsets
+    assert sorted(offsets, key=lambda offset: log_file(HERE, offset).name) == offsets
 
 
 def test_every_kind_of_file() -> None:
@@ -36,13 +33,6 @@ def test_every_kind_of_file() -> None:
     assert time_index_file(HERE, 42) == HERE / "00000000000000000042.timeindex"
     assert transaction_index_file(HERE, 42) == HERE / "00000000000000000042.txnindex"
     assert producer_snapshot_file(HERE, 42) == HERE / "00000000000000000042.snapshot"
-    assert is_log_file(log_file(HERE, 42))
-    assert not is_log_file(log_file(HERE, 42, ".deleted"))
-    assert not is_log_file(offset_index_file(HERE, 42))
-    for name in (offset_index_file, time_index_file, transaction_index_file):
-        assert is_index_file(name(HERE, 42))
-        assert not is_index_file(name(HERE, 42, ".cleaned"))
-    assert not is_index_file(log_file(HERE, 42))
 
 
 def test_the_offset_in_a_name() -> None:

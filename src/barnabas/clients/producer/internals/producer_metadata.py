@@ -60,10 +60,6 @@ class ProducerMetadata(Metadata):
     def new_topic_names(self) -> Iterable[str] | None:
         return list(self._new_topics)
 
-    def contains_topic(self, topic: str) -> bool:
-        with self.lock:
-            return topic in self._topics
-
     def retain_topic(self, topic: str, is_internal: bool, now: int) -> bool:  # noqa: ARG002 - it makes no difference
         expire_ms = self._topics.get(topic)
         if expire_ms is None:

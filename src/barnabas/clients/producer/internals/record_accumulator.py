@@ -308,10 +308,6 @@ class RecordAccumulator:
 
     # -- ready
 
-    @property
-    def flush_in_progress(self) -> bool:
-        return self._flushes_in_progress > 0
-
     def ready(self, snapshot: MetadataSnapshot, now: int) -> ReadyCheckResult:
         """Returns the nodes that have batches ready, and when to check again if there are none."""
         manager = self._transaction_manager

@@ -34,10 +34,6 @@ class TransactionalRequestResult:
             self.is_completed = True
             self._changed.notify_all()
 
-    @property
-    def is_successful(self) -> bool:
-        return self.is_completed and self.error is None
-
     def wait(self, timeout_ms: float) -> None:
         """Blocks until the step has ended; raises its error, or `KafkaTimeoutError` on timeout."""
         with self._changed:
