@@ -440,18 +440,26 @@ class Selector:
         reactor = self.reactor
         buffered = reactor.buffered
         now = reactor.move(0 if self._ended else timeout_ms, self._may_run_out)
+        if reactor.attention or self._ended or self._stepped:
+            self._attend_all(buffered, now)
+        return now
+
+    def _attend_all(self, buffered: dict[KafkaChannel, None], now: int) -> None:
+        """Handles everything outside the fast path: what the reactor has left, and what other threads have done.
+
+        ``buffered`` has the channels with bytes that no poller reports, as they were before the reactor's turn.
+        """
         preparing = []
-        if reactor.attention:
-            left, reactor.attention = reactor.attention, []
-            for channel, flags, error in left:
-                if flags & UNKNOWN:
-                    self._woken(channel)
-                elif flags & PREPARE:
-                    preparing.append((channel, flags))
-                elif error is not None:
-                    self._end(channel, error)
-                else:
-                    self._attend(channel, flags, None, now)
+        left, self.reactor.attention = self.reactor.attention, []
+        for channel, flags, error in left:
+            if flags & UNKNOWN:
+                self._woken(channel)
+            elif flags & PREPARE:
+                preparing.append((channel, flags))
+            elif error is not None:
+                self._end(channel, error)
+            else:
+                self._attend(channel, flags, None, now)
         if self._ended:
             self._close_ended(now)
         if preparing or self._stepped:
@@ -460,7 +468,6 @@ class Selector:
                 self._prepare(preparing, buffered, now, deadline)
             if self._stepped:
                 self._continue_stepped(now, deadline)
-        return now
 
     def _end(self, channel: KafkaChannel, error: Exception) -> None:
         """Queues a channel whose last read failed to be closed, in this poll or a later one."""
