@@ -166,7 +166,7 @@ def register_failing(spark: SparkSession) -> None:
 
 
 class SinkStream:
-    """A query with a checkpoint that outlives its runs. Its source has two partitions, and so it has two tasks."""
+    """A query with a checkpoint that outlives its runs. Its source has two partitions, with a task for each."""
 
     def __init__(self, spark: SparkSession, directory: Path, bootstrap_servers: str, source: str, topic: str) -> None:
         self._spark = spark
@@ -203,7 +203,8 @@ class SinkStream:
     def _run(self) -> None:
         servers = ("kafka.bootstrap.servers", self.bootstrap_servers)
         rows = self._spark.readStream.format("barnabas").option(*servers).option("subscribe", self.source)
-        writer = rows.option("startingOffsets", "earliest").load().selectExpr(*self.columns).writeStream.format(_FORMAT)
+        rows = rows.options(startingOffsets="earliest", mergePartitions="false", splitPartitions="false")
+        writer = rows.load().selectExpr(*self.columns).writeStream.format(_FORMAT)
         writer = writer.option(*servers).option("topic", self.topic).option("failures", str(self._failures))
         writer = writer.options(**self.options).option("checkpointLocation", str(self.checkpoint))
         query = writer.trigger(availableNow=True).start()
