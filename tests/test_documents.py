@@ -14,8 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import confluent_kafka
+import confluent_kafka.admin
+import kafka
 import pytest
 
+import barnabas
 from barnabas import EmbeddedBroker
 from barnabas.cli.console import CommandError
 from barnabas.cli.main import make_parser
@@ -27,6 +31,7 @@ from unit.cli.command_line import environment
 
 QUICK_START: Final = "quickstart.md"
 CLIENTS: Final = "clients.md"
+MIGRATION: Final = "migration.md"
 PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WAIT_S: Final = 60
 SETTINGS: Final = {
@@ -49,6 +54,28 @@ def test_the_python_of_the_quick_start(broker: EmbeddedBroker) -> None:
 
 def test_the_python_of_the_page_on_clients(broker: EmbeddedBroker) -> None:
     assert run_program(CLIENTS, blocks_of(CLIENTS), broker.bootstrap_servers) == 16
+
+
+def test_the_python_of_the_page_on_migration(broker: EmbeddedBroker) -> None:
+    assert run_program(MIGRATION, blocks_of(MIGRATION), broker.bootstrap_servers) == 1
+
+
+OTHER_CLIENTS: Final = {
+    "confluent-kafka": (confluent_kafka, confluent_kafka.admin),
+    "kafka-python": (kafka,),
+}
+
+
+@pytest.mark.parametrize("library", OTHER_CLIENTS)
+def test_the_calls_in_the_tables_on_migration_exist(library: str) -> None:
+    text = (ROOT / "docs" / MIGRATION).read_text(encoding="utf-8")
+    chapter = text.split(f"## {library}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)\.(\w+)` \| (?:`(\w+)\.(\w+)`)? \|", chapter, re.MULTILINE)
+    assert len(rows) > 20
+    for other, call, ours, ours_call in rows:
+        found = next(getattr(module, other) for module in OTHER_CLIENTS[library] if hasattr(module, other))
+        assert hasattr(found, call), f"{library} has no {other}.{call}"
+        assert not ours or hasattr(getattr(barnabas, ours), ours_call), f"there is no {ours}.{ours_call}"
 
 
 def test_the_tests_in_the_quick_start_pass(tmp_path: Path) -> None:
