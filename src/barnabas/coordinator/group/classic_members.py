@@ -102,6 +102,7 @@ class ClassicMembers:
                 group, member_id, -1, instance_id, {}, is_new, records, uses_classic_protocol=True
             )
         subscription = _subscription_of(request.protocols)
+        self._consumer.cancel_replaced(group, instance_id, member.member_id)
         updated = replace(
             member,
             instance_id=instance_id if instance_id is not None else member.instance_id,

@@ -99,8 +99,6 @@ class GroupMigration:
             raise GroupIdNotFoundError(
                 f"Group {classic.group_id} cannot be upgraded: a member's subscription or assignment cannot be decoded."
             ) from error
-        # Members that wait in a classic rebalance rejoin, and find the consumer group.
-        classic.complete_all_futures(Errors.REBALANCE_IN_PROGRESS)
         classic.create_group_tombstone_records(records)
         group = ConsumerGroup(self._store.registry, classic.group_id)
         group_id, epoch = classic.group_id, classic.generation_id
@@ -121,11 +119,19 @@ class GroupMigration:
         )
         records.append(group_records.consumer_group_target_assignment_epoch(group_id, epoch, 0))
         records.extend(group_records.consumer_group_current_assignment(group_id, member) for member in members)
-        for member in members:
+        return group
+
+    def complete_upgrade(self, group: ConsumerGroup) -> None:
+        group_id = group.group_id
+        classic = self._store.groups.get(group_id)
+        if not isinstance(classic, ClassicGroup) or classic.is_empty:
+            return
+        # Members that wait in a classic rebalance rejoin, and find the consumer group.
+        classic.complete_all_futures(Errors.REBALANCE_IN_PROGRESS)
+        for member in group.members.values():
             self._classic.forget_timers(group_id, member.member_id)
             self._consumer.schedule_session_timeout(group_id, member.member_id, member.classic_session_timeout_ms)
-        logger.info("Group %s: upgraded to a consumer group in epoch %d", group_id, epoch)
-        return group
+        logger.info("Group %s: upgraded to a consumer group in epoch %d", group_id, group.group_epoch.get())
 
     def _upgraded_member(self, group: ClassicGroup, member: ClassicGroupMember) -> ConsumerGroupMember:
         topics = self._store.image.topics

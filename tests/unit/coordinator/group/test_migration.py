@@ -174,6 +174,21 @@ def test_an_upgrade_that_could_not_be_written() -> None:
     assert box.heartbeat(classic, 1) is Errors.NONE
 
 
+@pytest.mark.mechanism("R09")
+def test_a_refused_join_leaves_the_classic_group_its_sessions() -> None:
+    """Otherwise the next rebalance waits for a member that is gone, for as long as the longest rebalance timeout."""
+    box = GroupBox()
+    box.create_topic("t", 4)
+    classic = classic_member(box)
+    waiting = box.join(box.join().result(0).member_id)
+    assert box.consumer_heartbeat("new", regex="(").error_code == Errors.INVALID_REGULAR_EXPRESSION
+    assert not waiting.done(), "a refused request ends no rebalance"
+    assert box.group().type is GroupType.CLASSIC
+    box.advance(SESSION_MS)
+    assert waiting.result(0).error_code == Errors.NONE
+    assert classic not in box.group().members
+
+
 def test_an_empty_group_changes_at_once() -> None:
     box = GroupBox({"consumer_migration_policy": Policy.DISABLED})
     t = box.create_topic("t", 1)

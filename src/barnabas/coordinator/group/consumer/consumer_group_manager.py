@@ -67,7 +67,12 @@ class Migration(Protocol):
 
     def consumer_group_for_join(self, group_id: str, records: list[CoordinatorRecord]) -> ConsumerGroup:
         """Returns the consumer group that a member joins. It may be new, or a classic group that is upgraded; then the
-        upgrade is added to `records`."""
+        upgrade is added to `records`, and takes effect with `complete_upgrade`."""
+        ...
+
+    def complete_upgrade(self, group: ConsumerGroup) -> None:
+        """Ends the classic rebalance of a group that is upgraded, and replaces the timers of its members. Must only be
+        called when nothing can refuse the request any more: a classic group without timers never ends a rebalance."""
         ...
 
     def downgrade_without(
@@ -154,6 +159,9 @@ class ConsumerGroupManager:
         # After the group and the member were found: a pattern is only compiled for a valid member.
         if request.subscribed_topic_regex:
             ClientPattern(request.subscribed_topic_regex, "SubscribedTopicRegex")
+        if joins:
+            self.migration.complete_upgrade(group)
+        self.cancel_replaced(group, request.instance_id, member.member_id)
         updated = replace(
             member,
             instance_id=request.instance_id if request.instance_id is not None else member.instance_id,
@@ -263,7 +271,8 @@ class ConsumerGroupManager:
         *,
         uses_classic_protocol: bool = False,
     ) -> ConsumerGroupMember:
-        """Returns the static member. If it rejoins with another member ID, it takes over the state of the old one."""
+        """Returns the static member. If it rejoins with another member ID, it takes over the state of the old one; the
+        caller cancels the timers of that with `cancel_replaced`, once nothing can refuse the request any more."""
         existing = group.static_member(instance_id)
         if not joins:
             throw_if_static_member_is_unknown(existing, instance_id)
@@ -286,24 +295,14 @@ class ConsumerGroupManager:
                 f"id is owned by {existing.member_id} member."
             )
         new = replace(existing, member_id=member_id, member_epoch=0, previous_member_epoch=0)
-        self._replace_member(group, existing, new, records)
+        _replace_member(group, existing, new, records)
         return new
 
-    def _replace_member(
-        self,
-        group: ConsumerGroup,
-        old: ConsumerGroupMember,
-        new: ConsumerGroupMember,
-        records: list[CoordinatorRecord],
-    ) -> None:
-        group_id = group.group_id
-        self.cancel_timers(group_id, old.member_id)
-        remove_member(records, group_id, old.member_id)
-        records.append(group_records.consumer_group_member_subscription(group_id, new))
-        records.append(
-            group_records.consumer_group_target_assignment(group_id, new.member_id, group.target_of(old.member_id))
-        )
-        records.append(group_records.consumer_group_current_assignment(group_id, new))
+    def cancel_replaced(self, group: ConsumerGroup, instance_id: str | None, member_id: str) -> None:
+        """Cancels the timers of the static member that another member ID replaces, if there is one."""
+        existing = None if instance_id is None else group.static_member(instance_id)
+        if existing is not None and existing.member_id != member_id:
+            self.cancel_timers(group.group_id, existing.member_id)
 
     def _throw_if_epoch_is_invalid(
         self, member: ConsumerGroupMember, epoch: int, owned: Mapping[Uuid, Collection[int]] | None
@@ -565,6 +564,18 @@ def throw_if_instance_id_is_fenced(member: ConsumerGroupMember, member_id: str, 
 def throw_if_static_member_is_unknown(member: ConsumerGroupMember | None, instance_id: str) -> None:
     if member is None:
         raise UnknownMemberIdError(f"Instance id {instance_id} is unknown.")
+
+
+def _replace_member(
+    group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember, records: list[CoordinatorRecord]
+) -> None:
+    group_id = group.group_id
+    remove_member(records, group_id, old.member_id)
+    records.append(group_records.consumer_group_member_subscription(group_id, new))
+    records.append(
+        group_records.consumer_group_target_assignment(group_id, new.member_id, group.target_of(old.member_id))
+    )
+    records.append(group_records.consumer_group_current_assignment(group_id, new))
 
 
 def _not_blank(value: str | None, name: str) -> None:
