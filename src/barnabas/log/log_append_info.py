@@ -48,10 +48,3 @@ class LogAppendInfo(NamedTuple):
     is_duplicate: bool = False
     """Whether the batch was in the log already, and nothing was written."""
     leader_hw_change: LeaderHwChange = LeaderHwChange.NONE
-
-    @property
-    def num_messages(self) -> int:
-        """The number of offsets of the append."""
-        if self.first_offset < 0 or self.last_offset < 0:
-            return 0
-        return self.last_offset - self.first_offset + 1

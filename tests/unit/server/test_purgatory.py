@@ -251,21 +251,6 @@ class TestCompletion:
         with pytest.raises(FatalExitError):
             purgatory.check_and_complete("a")
 
-    def test_cancel_for_key(self, purgatory: Purgatory) -> None:
-        first, second, other, done = Operation(50), Operation(50), Operation(50), Operation(50)
-        for operation in (first, second, done):
-            purgatory.try_complete_else_watch(operation, ["a", "b"])
-        purgatory.try_complete_else_watch(other, ["b"])
-        done.force_complete()
-        assert purgatory.cancel_for_key("a") == [first, second]
-        assert purgatory.num_delayed() == 1
-        assert sorted(map(str, purgatory.watched_keys())) == ["b"]
-        first.ready = True
-        assert purgatory.check_and_complete("a") == 0
-        purgatory.advance_clock(100)
-        assert (first.completions, second.completions, other.completions) == (0, 0, 1)
-        assert purgatory.cancel_for_key("a") == []
-
 
 @pytest.mark.mechanism("N16")
 class TestWatcherLists:

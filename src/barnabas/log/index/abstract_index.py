@@ -238,10 +238,6 @@ class AbstractIndex(ABC):
         """The size of the entries in bytes."""
         return self._entries * self.entry_size
 
-    def can_append_offset(self, offset: int) -> bool:
-        """Returns whether an offset can be stored relative to the base offset."""
-        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
-
     def relative_offset(self, offset: int) -> int:
         relative = offset - self.base_offset
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:

@@ -129,24 +129,6 @@ def read_fully(fd: int, size: int, position: int) -> bytes:
     return b"".join(parts)
 
 
-def read_fully_into(fd: int, buffer: bytearray | memoryview, position: int) -> int:
-    """Fills the buffer, up to the end of the file; returns the number of bytes."""
-    rest = memoryview(buffer)
-    start = position
-    while rest:
-        if hasattr(os, "preadv"):
-            read = os.preadv(fd, [rest], position)
-        else:
-            data = os.pread(fd, len(rest), position)
-            read = len(data)
-            rest[:read] = data
-        if read == 0:
-            break
-        position += read
-        rest = rest[read:]
-    return position - start
-
-
 if sys.platform == "darwin":
 
     def sync_data(fd: int) -> None:

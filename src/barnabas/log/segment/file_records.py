@@ -22,7 +22,6 @@ from barnabas.log.segment.file_handle import (
     Buffer,
     FileHandle,
     read_fully,
-    read_fully_into,
     sync_data,
     write_fully,
 )
@@ -325,12 +324,6 @@ class FileRecords:
         size = self._available(position, size)
         with disk_access("read", self.path):
             return read_fully(self._open_handle(), size, position)
-
-    def read_into(self, position: int, buffer: bytearray | memoryview) -> int:
-        """Reads from `position` into the buffer, up to the end of the file; returns the number of bytes."""
-        size = self._available(position, len(buffer))
-        with disk_access("read", self.path):
-            return read_fully_into(self._open_handle(), memoryview(buffer)[:size], position)
 
     def batches(self, start: int = 0, end: int | None = None) -> Iterator[FileBatch]:
         """Yields the batches from the start position of one on. Reads only their headers."""

@@ -154,16 +154,6 @@ class DelayedOperationPurgatory(Generic[T]):
         """
         return key in self._shards[hash(key) % SHARDS].watched
 
-    def cancel_for_key(self, key: Hashable) -> list[T]:
-        """Stops watching the key and takes its operations off the timer; returns those that were not complete.
-
-        They are not completed: that is up to the caller. They are still watched under their other keys.
-        """
-        cancelled = self._shards[hash(key) % SHARDS].cancel(key)
-        for operation in cancelled:
-            operation.cancel()
-        return cancelled
-
     def watched(self) -> int:
         """Counts the entries of all watcher lists: an operation counts once per key, until it is purged."""
         return sum(shard.count() for shard in self._shards.made())

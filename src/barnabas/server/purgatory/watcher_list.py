@@ -64,12 +64,6 @@ class WatcherList(Generic[T]):
             self._unwatch(key, finished)
         return completed
 
-    def cancel(self, key: Hashable) -> list[T]:
-        """Removes all operations that watch the key; returns those that were not complete."""
-        with self._lock:
-            operations = self.watched.pop(key, {})
-        return [operation for operation in operations.values() if not operation.is_completed()]
-
     def purge(self) -> int:
         """Removes the completed operations; returns the number of entries removed."""
         purged: list[T] = []  # keeps them alive until the lock is released, because freeing may run a finalizer

@@ -430,25 +430,12 @@ def test_bytes_are_read_as_far_as_the_file_goes(path: Path) -> None:
     assert records.read_bytes(2, 3) == b"234"
     assert records.read_bytes(8, 30) == b"89"
     assert records.read_bytes(10, 1) == b""
-    buffer = bytearray(b"........")
-    assert records.read_into(5, buffer) == 5
-    assert buffer == b"56789..."
-    assert records.read_into(0, memoryview(buffer)[2:4]) == 2
-    assert buffer == b"56019..."
     for position, size in ((-1, 1), (11, 0), (0, -1)):
         with pytest.raises(ValueError, match=r"no .* bytes at position"):
             records.read_bytes(position, size)
         with pytest.raises(ValueError, match=r"no .* bytes at position"):
             records.read_slice(position, size)
     assert len(records.read_slice(10, 5)) == 0
-
-
-def test_read_into_without_preadv(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = file_with(path, b"0123456789")
-    monkeypatch.delattr(os, "preadv")
-    buffer = bytearray(4)
-    assert records.read_into(3, buffer) == 4
-    assert buffer == b"3456"
 
 
 def test_reads_that_come_in_pieces_are_put_together(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
