@@ -27,7 +27,7 @@ from benchmarks.measure import Row
 from benchmarks.peers.budget import Budget
 from benchmarks.peers.case import JAVA, RDKAFKA, Case, Metric, new_topic, remove_topic
 from benchmarks.peers.listeners import MECHANISM, SASL_SSL, SSL, WITHOUT_TLS, Certificates, ClientListener
-from benchmarks.peers.rounds import Measured, measure, warm_up
+from benchmarks.peers.rounds import Measured, measure, revive, warm_up
 from benchmarks.peers.systems import KAFKA, OURS, Secured, both
 from benchmarks.peers.tables import figures
 from benchmarks.peers.throughput_cases import Consume, Produce
@@ -181,8 +181,9 @@ def add_user(server: ServerProcess) -> None:
 
 
 def compare(only: str = "", rounds: int | None = None) -> list[Measured]:
-    """Runs the cases and prints a table."""
+    """Runs the cases and prints a table. A case that fails does not keep the others from being measured."""
     found: list[Measured] = []
+    failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="tls-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         certificates = Certificates(directory)
@@ -196,12 +197,16 @@ def compare(only: str = "", rounds: int | None = None) -> list[Measured]:
                 if only not in case.key:
                     continue
                 outcome = measure(case, servers, rounds or usual, budget)
-                if outcome.failure is not None:
-                    raise RuntimeError(f"{case.title}: {outcome.failure}")
                 for one in outcome.measured:
                     tell(str(one))
                 found += outcome.measured
+                if outcome.failure is not None:
+                    failures.append(f"{case.title}: {outcome.failure}")
+                    tell(f"FAILED: {failures[-1]}")
+                    revive(servers, tell)
     tell(f"\n{figures(found)}")
+    if failures:
+        raise RuntimeError(f"cases failed: {'; '.join(failures)}")
     return found
 
 
