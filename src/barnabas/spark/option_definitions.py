@@ -160,7 +160,7 @@ SINK: Final = (
     ),
 )
 
-PASSED_ON: Final = frozenset({"checkpointlocation", "path"})
+PASSED_ON: Final = frozenset({"checkpointlocation", "path", "queryname"})
 """Options that Spark passes to a sink although they are not meant for it, in lower case."""
 
 

@@ -57,7 +57,7 @@ def test_a_transaction_timeout_rules_out_two_phase_commit() -> None:
 
 
 def test_what_spark_adds_is_let_through() -> None:
-    SinkOptions.of({**SERVERS, "checkpointLocation": "/c", "path": "/p"}, is_stream=True)
+    SinkOptions.of({**SERVERS, "checkpointLocation": "/c", "path": "/p", "queryName": "q"}, is_stream=True)
 
 
 @pytest.mark.parametrize(
