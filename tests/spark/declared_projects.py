@@ -23,7 +23,7 @@ class Project:
         fast = defaults.read_text().replace(JAVA, f"{JAVA}-XX:+UseSerialGC -XX:TieredStopAtLevel=1 ")
         defaults.write_text(f"{fast}\nspark.driver.memory 1g\n")
         # On a busy machine Python processes start too slowly for Spark, which gives them ten seconds.
-        self.set("spark.sql.pipelines.maxFlowRetryAttempts", "20")
+        self.set("spark.sql.pipelines.maxFlowRetryAttempts", "5")
 
     def set(self, name: str, value: str) -> None:
         spec = self.directory / "spark-pipeline.yml"

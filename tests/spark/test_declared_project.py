@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ from barnabas.cli.telemetry_requests import alter_subscription
 from barnabas.clients.common.blocking_client import BlockingClient
 from barnabas.common.topic_names import QUOTA_USAGE_TOPIC
 from barnabas.spark.pipelines.declared import expect, usable, with_json
+from barnabas.spark.pipelines.project import run_project
+from barnabas.spark.pipelines.runner import PipelineError
 from spark.conftest import unavailable
 from spark.declared_projects import Project
 from spark.pipeline_records import START_US, raw_frame, record
@@ -162,6 +166,55 @@ def test_expectations_name_the_first_problem(spark: SparkSession) -> None:
     ]
     (row,) = usable(judged).select("record.*").collect()
     assert row.asDict() == {"id": 1, "n": 2}
+
+
+@pytest.fixture
+def fake_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Makes a project, and puts a script in the place of ``spark-pipelines``."""
+
+    def fake(script: str) -> Path:
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "spark-pipelines").write_text(script)
+        (tmp_path / "spark-pipeline.yml").write_text("")
+        monkeypatch.setattr("barnabas.spark.pipelines.project.spark_home", lambda: tmp_path)
+        monkeypatch.setattr("barnabas.spark.pipelines.project.environment", lambda _directory: dict(os.environ))
+        return tmp_path
+
+    return fake
+
+
+def test_an_interrupted_run_leaves_no_process(fake_spark: Callable[[str], Path]) -> None:
+    project = fake_spark('sleep 600 & echo "2026-01-01 00:00:00: $$"; wait')
+    groups: list[int] = []
+
+    def interrupt(event: str) -> None:
+        groups.append(int(event))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_project(project, ["run"], interrupt)
+    pause = threading.Event()
+    for _ in range(600):
+        try:
+            os.killpg(groups[0], 0)
+        except ProcessLookupError:
+            return
+        pause.wait(0.1)
+    pytest.fail("the processes of the run still exist after 60 s")
+
+
+@pytest.mark.parametrize(
+    ("output", "cause"),
+    [
+        ('Exception in thread "main" org.x.SparkException: no such remote', "org.x.SparkException: no such remote"),
+        ("WARNING: modules\npyspark.errors.AnalysisException: [GONE] It is gone.", "[GONE] It is gone."),
+        ("java.net.BindException: Failed to bind", "port 15002 is in use"),
+    ],
+)
+def test_a_failed_run_has_one_cause(fake_spark: Callable[[str], Path], output: str, cause: str) -> None:
+    project = fake_spark(f"cat <<'END'\n{output}\n\tat org.x.Y(Z.scala:1)\nEND\nexit 1")
+    with pytest.raises(PipelineError, match=re.escape(cause)):
+        run_project(project, ["run"], lambda _event: None)
 
 
 def test_the_commands_say_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -66,22 +67,28 @@ def run_project(directory: Path, arguments: Sequence[str], show: Callable[[str],
     if bash is None:
         raise ProjectError("spark-pipelines is a script for bash, which is not on the path")
     with subprocess.Popen(  # noqa: S603 - a program of the installed Spark
-        [bash, str(_spark_home() / "bin" / "spark-pipelines"), *arguments],
+        [bash, str(spark_home() / "bin" / "spark-pipelines"), *arguments],
         cwd=directory,
         env=environment(directory),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        start_new_session=True,  # so that all of its processes can be ended together
     ) as process:
         assert process.stdout is not None
         last: deque[str] = deque(maxlen=_KEPT_LINES)
-        for line in process.stdout:
-            event = _EVENT.match(line)
-            if event is not None:
-                show(event[1])
-            elif not line.startswith("WARNING: "):
-                last.append(line.removeprefix('Exception in thread "main" '))
+        try:
+            for line in process.stdout:
+                event = _EVENT.match(line)
+                if event is not None:
+                    show(event[1])
+                elif not line.startswith("WARNING: "):
+                    last.append(line.removeprefix('Exception in thread "main" '))
+        except BaseException:
+            # Ctrl-C: the launcher, the Python process and the server would go on without it.
+            os.killpg(process.pid, signal.SIGTERM)
+            raise
     if process.returncode:
         if os.environ.get("BARNABAS_DEBUG"):
             sys.stderr.writelines(last)
@@ -101,7 +108,7 @@ def failure_of(output: str) -> str:
 def environment(directory: Path) -> dict[str, str]:
     """Returns the environment of ``spark-pipelines``. Variables that are set stay, except the home of another Spark."""
     own = dict(os.environ)
-    own["SPARK_HOME"] = str(_spark_home())
+    own["SPARK_HOME"] = str(spark_home())
     own.setdefault("PYSPARK_PYTHON", sys.executable)
     own.setdefault("PYSPARK_DRIVER_PYTHON", own["PYSPARK_PYTHON"])
     own.setdefault("JAVA_HOME", str(require_java().home))
@@ -111,7 +118,8 @@ def environment(directory: Path) -> dict[str, str]:
     return own
 
 
-def _spark_home() -> Path:
+def spark_home() -> Path:
+    """Returns the directory of the installed PySpark; raises `ProjectError` if a package is missing."""
     for module in ("pyspark", "grpc", "yaml"):
         if find_spec(module) is None:
             raise ProjectError(f"{module} is missing: pip install 'barnabas[spark]' 'pyspark[pipelines]'")
