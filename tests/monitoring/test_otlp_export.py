@@ -136,6 +136,7 @@ def test_a_broker_without_a_collector_has_no_part_of_it() -> None:
     ("setting", "value", "message"),
     [
         ("barnabas.otlp.endpoint", "collector:4317", "expected a URL such as"),
+        ("barnabas.otlp.endpoint", "http://me:token@127.0.0.1:4318", "must not have a user"),
         ("barnabas.otlp.headers", "just a token", "expected name=value"),
     ],
 )

@@ -9,7 +9,8 @@ the names and the arithmetic of both:
 * The one that Kafka's broker took from the Yammer library, in `yammer`: histograms, meters, timers and gauges with JMX
   names such as ``kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce``.
 
-`prometheus.render_prometheus` renders both as text, under the names that Kafka dashboards use.
+`prometheus.collect` makes `families` of both and of sources that compute their values at each export, under the names
+that Kafka dashboards use. They are rendered as Prometheus text, or sent by OTLP (`barnabas.telemetry.otlp_exporter`).
 
 Time is always a parameter: wall-clock milliseconds for sensors, as in Kafka, and monotonic nanoseconds for `yammer`.
 """

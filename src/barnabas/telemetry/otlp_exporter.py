@@ -63,6 +63,9 @@ class OtlpConfig:
         parts = urlsplit(self.endpoint)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigError.invalid(ENDPOINT, self.endpoint, "expected a URL such as http://127.0.0.1:4318")
+        if parts.username is not None:
+            # The endpoint is not a secret: logs and DescribeConfigs show it.
+            raise ConfigError(f"{ENDPOINT} must not have a user: set barnabas.otlp.headers instead", name=ENDPOINT)
 
 
 class OtlpExporter:
