@@ -78,6 +78,22 @@ def test_the_calls_in_the_tables_on_migration_exist(library: str) -> None:
         assert not ours or hasattr(getattr(barnabas, ours), ours_call), f"there is no {ours}.{ours_call}"
 
 
+PINNED: Final = {
+    "Kafka Connect": ("connect-pom.xml", "connect-runtime"),
+    "Apache Flink": ("flink-pom.xml", "flink-streaming-java"),
+    "Kafka Streams": ("streams-pom.xml", "kafka-streams"),
+    "Java client": ("pom.xml", "kafka-clients"),
+}
+
+
+@pytest.mark.parametrize("program", PINNED)
+def test_the_versions_of_programs_are_those_that_are_tested(program: str) -> None:
+    file, artifact = PINNED[program]
+    project = (ROOT / "tests" / "java" / file).read_text(encoding="utf-8")
+    (version,) = re.findall(rf"<artifactId>{artifact}</artifactId><version>([^<]+)</version>", project)
+    assert f"| {program} {version} | tested |" in (ROOT / "docs" / "works-with.md").read_text(encoding="utf-8")
+
+
 def test_the_tests_in_the_quick_start_pass(tmp_path: Path) -> None:
     tests = [block for block in blocks_of(QUICK_START) if is_test(block)]
     for number, block in enumerate(tests):
