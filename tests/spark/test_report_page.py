@@ -220,6 +220,19 @@ def test_the_command(
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
+def test_names_of_clients_are_only_names_in_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ["[red]loud[/red]", "[/]", "bell\x1b[31m"]
+    write_table(tmp_path, "quotas", "tenants_1m", [tenant(name, produced_bytes=5.0) for name in names])
+    assert run(["report", "--out", str(tmp_path), "--html", str(tmp_path / "page.html")]) == 0
+    shown = capsys.readouterr().out
+    assert "[red]loud[/red]" in shown
+    assert " [/] " in shown
+    assert "\x1b" not in shown
+
+
 def test_the_command_in_numbers(
     tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

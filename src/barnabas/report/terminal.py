@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.common.log_safety import escape
 from barnabas.report.conclusions import Conclusion
 from barnabas.report.units import NONE, duration, rate, size
 from barnabas.spark.pipelines.quota_advice import NOISY
@@ -21,12 +22,14 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     """Returns a row per tenant: its traffic, its latency, its throttling and the advised limit."""
     from rich import box  # not for those who have no terminal
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=CAPTION)
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption=CAPTION)
     for header in HEADERS:
         made.add_column(header, justify="left" if header == "tenant" else "right", overflow="fold")
     for row in summary_rows(summary)[:MOST_ROWS]:
-        made.add_row(*row)
+        # Clients choose their names: brackets are not markup, and escape sequences are not for the terminal.
+        made.add_row(*(Text(cell if cell.isprintable() else escape(cell)) for cell in row))
     return made
 
 
