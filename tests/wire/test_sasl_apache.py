@@ -29,7 +29,7 @@ from barnabas.security.sasl.channel_authenticator import SaslServerChannelAuthen
 from barnabas.security.sasl.client_authenticator import SaslClientAuthenticator
 from barnabas.security.sasl.jaas import OAUTHBEARER_LOGIN_MODULE, PLAIN_LOGIN_MODULE, SCRAM_LOGIN_MODULE
 from barnabas.security.sasl.mechanism_table import (
-    SERVER_MECHANISMS,
+    CLIENT_MECHANISMS,
     ClientCredentials,
     ServerCallbacks,
     client_mechanism,
@@ -67,7 +67,7 @@ class SaslKafkaServer(KafkaServer):
             "listener_security_protocol_map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter_broker_listener_name": "PLAINTEXT",
             "sasl_mechanism_inter_broker_protocol": "PLAIN",
-            "sasl_enabled_mechanisms": ",".join(SERVER_MECHANISMS),
+            "sasl_enabled_mechanisms": ",".join(CLIENT_MECHANISMS),
             f"{listener}_plain_sasl_jaas_config": (
                 f'{PLAIN_LOGIN_MODULE} required username="alice" password="wonder" {users};'
             ),
@@ -129,7 +129,7 @@ def ours() -> Iterator[int]:
         plain=PlainCredentials(PASSWORDS), scram=Users(), oauth=UnsecuredTokenValidator(clock=SYSTEM_CLOCK)
     )
     settings = SaslServerSettings(
-        {name: server_mechanism(name, callbacks) for name in SERVER_MECHANISMS},
+        {name: server_mechanism(name, callbacks) for name in CLIENT_MECHANISMS},
         api_versions,
         {"PLAIN": SESSION_MS},
         foreign_response=refuse_during_authentication,

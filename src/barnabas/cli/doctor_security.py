@@ -10,6 +10,7 @@ import datetime as dt
 import socket
 import ssl
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.cli.doctor_probe import HandshakeError, Probe, ProbeError, ask_api_versions, enabled_mechanisms
@@ -183,7 +184,7 @@ def check_sasl(
     from barnabas.security.sasl.client_authenticator import SaslClientAuthenticator
 
     step = f"sasl {host}:{port}"
-    exchange = SaslClientAuthenticator(mechanism.name, mechanism.begin, client_id="barnabas-doctor")
+    exchange = SaslClientAuthenticator(mechanism.name, partial(mechanism.begin, host), client_id="barnabas-doctor")
     try:
         with Probe(host, port, timeout_s, context) as probe:
             frame = exchange.start()
@@ -210,7 +211,7 @@ def token_problem(mechanism: ClientMechanism) -> str | None:
 
     now_s = SYSTEM_CLOCK.milliseconds() / 1000
     try:
-        _, claims, _ = parse_jwt(mechanism.begin().initial_response().decode().partition("Bearer ")[2].strip("\1"))
+        _, claims, _ = parse_jwt(mechanism.begin("").initial_response().decode().partition("Bearer ")[2].strip("\1"))
         begins, ends = seconds_claim(claims, "nbf") or seconds_claim(claims, "iat"), seconds_claim(claims, "exp")
     except (TokenRejectedError, AuthenticationError):
         return None

@@ -146,10 +146,10 @@ def test_the_times_of_a_token(claims: dict[str, int], expected: str | None) -> N
     now = time.time()
     parts = ({"alg": "none"}, {"sub": "a", **{name: now + seconds for name, seconds in claims.items()}})
     token = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + "."
-    mechanism = ClientMechanism("OAUTHBEARER", lambda: OAuthBearerClient(lambda: token), lambda: None)
+    mechanism = ClientMechanism("OAUTHBEARER", lambda _host: OAuthBearerClient(lambda: token), lambda: None)
     found = token_problem(mechanism)
     assert found is None if expected is None else found is not None and found.startswith(expected)
-    opaque = ClientMechanism("OAUTHBEARER", lambda: OAuthBearerClient(lambda: "opaque"), lambda: None)
+    opaque = ClientMechanism("OAUTHBEARER", lambda _host: OAuthBearerClient(lambda: "opaque"), lambda: None)
     assert token_problem(opaque) is None
 
 

@@ -37,7 +37,10 @@ ABSENT_FEATURES: Final = (
             "ssl.secure.random.implementation",
         ),
     ),
-    AbsentFeature("Kerberos", ("sasl.kerberos.",)),
+    AbsentFeature(
+        "renewal of Kerberos tickets by kinit",
+        ("sasl.kerberos.kinit.cmd", "sasl.kerberos.ticket.renew.", "sasl.kerberos.min.time.before.relogin"),
+    ),
     AbsentFeature(
         "Java's login classes",
         ("sasl.login.class", "sasl.login.callback.handler.class", "sasl.client.callback.handler.class"),

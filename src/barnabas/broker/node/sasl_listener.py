@@ -33,6 +33,7 @@ from barnabas.server.sasl_handler import refuse_during_authentication
 
 if TYPE_CHECKING:
     from barnabas.broker.node.listener_security import Users
+    from barnabas.security.sasl.gssapi import KerberosAcceptor
     from barnabas.security.sasl.jwks import RefreshingJwks
     from barnabas.security.sasl.token_validator import KeySet
 
@@ -102,7 +103,26 @@ class SaslListener:
             return ServerCallbacks(plain=own() if own is not None else _plain_users(self._config, self._listener))
         if mechanism == "OAUTHBEARER":
             return ServerCallbacks(oauth=own() if own is not None else self._token_validator())
+        if mechanism == "GSSAPI":
+            return ServerCallbacks(kerberos=self._acceptor())
         return ServerCallbacks()
+
+    def _acceptor(self) -> KerberosAcceptor:
+        """Returns the keys of this service, from the keytab of the JAAS configuration."""
+        from barnabas.security.sasl.gssapi import KerberosAcceptor, KerberosNames
+
+        entry = jaas_entry(self._config, self._listener, "GSSAPI")
+        if entry is None:
+            raise InvalidConfigurationError(
+                f"GSSAPI has no keytab: set listener.name.{self._listener.lower()}.gssapi.{JAAS_CONFIG}"
+            )
+        principal = entry.required("principal")
+        rules = self._config.mechanism_value(self._listener, "GSSAPI", "sasl.kerberos.principal.to.local.rules")
+        names = KerberosNames(principal.rpartition("@")[2], rules)
+        try:
+            return KerberosAcceptor(principal, entry.options.get("keyTab"), names)
+        except ImportError as error:
+            raise InvalidConfigurationError(str(error)) from None
 
     def _token_validator(self) -> TokenValidator:
         """Returns the validator of OAUTHBEARER tokens. Unsecured ones are accepted only if that is configured."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.clients.common.client_config import define_security
@@ -67,7 +68,7 @@ class ClientChannelFactory:
         self._client_id = client_id
 
     def __call__(self, channel_id: str, sock: socket.socket, host: str) -> tuple[TransportLayer, Authenticator]:  # noqa: ARG002
-        return self._transport(sock, host), self._authenticator()
+        return self._transport(sock, host), self._authenticator(host)
 
     def _transport(self, sock: socket.socket, host: str) -> TransportLayer:
         if self._context is None:
@@ -81,14 +82,16 @@ class ClientChannelFactory:
         except ValueError as error:  # ends this attempt to connect, as any other reason does
             raise OSError(f"{host!r} is not a name that a certificate can have: {error}") from None
 
-    def _authenticator(self) -> Authenticator:
+    def _authenticator(self, host: str) -> Authenticator:
         if self._mechanism is None:
             return ANONYMOUS
         from barnabas.security.sasl.channel_authenticator import SaslClientChannelAuthenticator
         from barnabas.security.sasl.client_authenticator import SaslClientAuthenticator
 
         name, begin, _ = self._mechanism
-        return SaslClientChannelAuthenticator(SaslClientAuthenticator(name, begin, client_id=self._client_id))
+        return SaslClientChannelAuthenticator(
+            SaslClientAuthenticator(name, partial(begin, host), client_id=self._client_id)
+        )
 
     def close(self) -> None:
         """Ends the login of OAUTHBEARER, which renews tokens."""

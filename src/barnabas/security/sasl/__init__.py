@@ -1,7 +1,7 @@
 """SASL: how a client proves its identity, on both ends of a connection.
 
     mechanism               the interfaces of the mechanisms, and their state tables
-    plain, scram, oauthbearer    one mechanism each, both ends of it
+    plain, scram, oauthbearer, gssapi    one mechanism each, both ends of it
     mechanism_table         which mechanisms exist
     server_authenticator    the broker's end of the Kafka exchange: ApiVersions, SaslHandshake, SaslAuthenticate
     client_authenticator    the client's end of it

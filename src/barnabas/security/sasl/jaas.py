@@ -19,11 +19,13 @@ from barnabas.common.errors import InvalidConfigurationError
 PLAIN_LOGIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_LOGIN_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTHBEARER_LOGIN_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+KERBEROS_LOGIN_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 LOGIN_MODULES: Final[Mapping[str, str]] = {
     "PLAIN": PLAIN_LOGIN_MODULE,
     "SCRAM-SHA-256": SCRAM_LOGIN_MODULE,
     "SCRAM-SHA-512": SCRAM_LOGIN_MODULE,
     "OAUTHBEARER": OAUTHBEARER_LOGIN_MODULE,
+    "GSSAPI": KERBEROS_LOGIN_MODULE,
 }
 """The login module of each mechanism."""
 CONTROL_FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})

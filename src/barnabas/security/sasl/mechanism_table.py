@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import InvalidConfigurationError
@@ -21,6 +21,11 @@ from barnabas.security.sasl.scram import (
     TokenCredentials,
 )
 
+if TYPE_CHECKING:
+    from barnabas.security.sasl.gssapi import KerberosAcceptor, KerberosLogin
+
+GSSAPI: Final = "GSSAPI"
+
 
 @dataclass(frozen=True, slots=True)
 class ServerCallbacks:
@@ -30,6 +35,7 @@ class ServerCallbacks:
     scram: ScramCredentialStore | None = None
     delegation_tokens: TokenCredentials | None = None
     oauth: TokenValidator | None = None
+    kerberos: KerberosAcceptor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,7 @@ class ClientCredentials:
     token: Callable[[], str] | None = field(default=None, repr=False)
     """Returns the bearer token, for OAUTHBEARER."""
     extensions: Mapping[str, str] = field(default_factory=dict)
+    kerberos: KerberosLogin | None = None
 
 
 def _plain_server(callbacks: ServerCallbacks) -> SaslServer:
@@ -58,6 +65,13 @@ def _scram_server(mechanism: str, callbacks: ServerCallbacks) -> SaslServer:
 def _oauth_server(callbacks: ServerCallbacks) -> SaslServer:
     assert callbacks.oauth is not None
     return OAuthBearerServer(callbacks.oauth)
+
+
+def _gssapi_server(callbacks: ServerCallbacks) -> SaslServer:
+    from barnabas.security.sasl.gssapi import GssapiServer
+
+    assert callbacks.kerberos is not None
+    return GssapiServer(callbacks.kerberos)
 
 
 def _plain_client(credentials: ClientCredentials) -> SaslClient:
@@ -77,11 +91,21 @@ def _oauth_client(credentials: ClientCredentials) -> SaslClient:
     return OAuthBearerClient(credentials.token, credentials.extensions)
 
 
+def gssapi_client(credentials: ClientCredentials, host: str) -> SaslClient:
+    """Begins an exchange of GSSAPI, the one mechanism that depends on the name of the host."""
+    from barnabas.security.sasl.gssapi import GssapiClient
+
+    if credentials.kerberos is None:
+        raise InvalidConfigurationError("GSSAPI needs a keytab or a ticket cache")
+    return GssapiClient(partial(credentials.kerberos.context, host))
+
+
 SERVER_MECHANISMS: Final[Mapping[str, Callable[[ServerCallbacks], SaslServer]]] = {
     PLAIN: _plain_server,
     SCRAM_SHA_256: partial(_scram_server, SCRAM_SHA_256),
     SCRAM_SHA_512: partial(_scram_server, SCRAM_SHA_512),
     OAUTHBEARER: _oauth_server,
+    GSSAPI: _gssapi_server,
 }
 CLIENT_MECHANISMS: Final[Mapping[str, Callable[[ClientCredentials], SaslClient]]] = {
     PLAIN: _plain_client,
@@ -89,7 +113,13 @@ CLIENT_MECHANISMS: Final[Mapping[str, Callable[[ClientCredentials], SaslClient]]
     SCRAM_SHA_512: partial(_scram_client, SCRAM_SHA_512),
     OAUTHBEARER: _oauth_client,
 }
-_NEEDS: Final = {PLAIN: "plain", SCRAM_SHA_256: "scram", SCRAM_SHA_512: "scram", OAUTHBEARER: "oauth"}
+_NEEDS: Final = {
+    PLAIN: "plain",
+    SCRAM_SHA_256: "scram",
+    SCRAM_SHA_512: "scram",
+    OAUTHBEARER: "oauth",
+    GSSAPI: "kerberos",
+}
 
 
 def _check(mechanism: str, known: Mapping[str, object]) -> None:

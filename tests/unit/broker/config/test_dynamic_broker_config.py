@@ -218,7 +218,10 @@ def test_settings_of_absent_features_wait_for_them(caplog: pytest.LogCaptureFixt
     assert dynamic.current_dynamic_broker_configs == {"sasl.kerberos.min.time.before.relogin": "58000"}
     assert dynamic.current is before
     assert recorder.changes == []
-    assert "sasl.kerberos.min.time.before.relogin has no effect: this broker does not support Kerberos" in caplog.text
+    assert (
+        "sasl.kerberos.min.time.before.relogin has no effect: this broker does not support renewal of Kerberos"
+        in caplog.text
+    )
     assert "Ignoring the dynamic setting metric.reporters" in caplog.text
     dynamic.update_broker_config({"num.io.threads": "9", "listener.name.plaintext.ssl.key.password": "secret"})
     assert recorder.changes == [(8, 9)]

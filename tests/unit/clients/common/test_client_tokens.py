@@ -45,7 +45,7 @@ def sent(**settings: Any) -> str:
     """What the client sends first."""
     made = mechanism(**settings)
     made.close()
-    return made.begin().initial_response().decode()
+    return made.begin("localhost").initial_response().decode()
 
 
 def test_a_function() -> None:
