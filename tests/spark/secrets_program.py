@@ -61,7 +61,7 @@ def main() -> None:
     copied = spark.read.format("barnabas").options(**settings, subscribe=f"{TOPIC}-copy").load().count()
     wrong = settings | {"kafka.sasl.mechanism": "NONSENSE"}
     try:
-        spark.read.format("barnabas").options(**wrong, subscribe=TOPIC).load()
+        spark.read.format("barnabas").options(**wrong, subscribe=TOPIC).load().count()
     except Exception as error:  # noqa: BLE001 - its text is what counts
         shown["error"] = str(error)
     shown |= interface(spark)
