@@ -208,6 +208,10 @@ def test_an_interrupted_run_leaves_no_process(fake_spark: Callable[[str], Path])
     [
         ('Exception in thread "main" org.x.SparkException: no such remote', "org.x.SparkException: no such remote"),
         ("WARNING: modules\npyspark.errors.AnalysisException: [GONE] It is gone.", "[GONE] It is gone."),
+        (
+            "pyspark.errors.AnalysisException: \n\nCannot resolve x.",
+            "errors.AnalysisException: Cannot resolve x.",
+        ),
         ("java.net.BindException: Failed to bind", "port 15002 is in use"),
     ],
 )

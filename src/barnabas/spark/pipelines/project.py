@@ -102,7 +102,12 @@ def failure_of(output: str) -> str:
             "port 15002 is in use: another run, or a Spark Connect server, is on this machine; "
             "wait until it ends, or name the server with --remote"
         )
-    return cause_of(RuntimeError(output))
+    cause = cause_of(RuntimeError(output))
+    if cause.endswith(":"):
+        # The message begins on the next line.
+        after = (line.strip() for line in output.rpartition(cause)[2].splitlines())
+        return f"{cause} {next(filter(None, after), '')}".rstrip()
+    return cause
 
 
 def environment(directory: Path) -> dict[str, str]:

@@ -32,7 +32,7 @@ def latency_1m() -> DataFrame:
 
 @dp.materialized_view
 def latency_1h() -> DataFrame:
-    return merge_rows(spark.read.table("latency_1m"), KEYS, HOUR)
+    return merge_rows(latency_by_minute(requests(), CONFIG), KEYS, HOUR)
 
 
 @dp.materialized_view

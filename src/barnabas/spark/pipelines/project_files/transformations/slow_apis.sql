@@ -1,6 +1,11 @@
--- The slowest APIs of each hour, from the roll-up of the request log.
+-- The APIs of each hour with their mean and longest time, from the records of the request log.
 CREATE MATERIALIZED VIEW slow_apis AS
-SELECT window_start, api, sum(count) AS requests, sum(sum) / sum(weight) AS mean_ms, max(max) AS max_ms
-FROM latency_1h
-WHERE part = 'total'
-GROUP BY window_start, api;
+SELECT
+  date_trunc('HOUR', timestamp) AS hour,
+  request.api AS api,
+  count(*) AS requests,
+  avg(request.end_time_us - request.start_time_us) / 1000 AS mean_ms,
+  max(request.end_time_us - request.start_time_us) / 1000 AS max_ms
+FROM request_log
+WHERE problem IS NULL
+GROUP BY ALL;

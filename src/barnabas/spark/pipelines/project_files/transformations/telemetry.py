@@ -4,11 +4,15 @@ from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
 from barnabas.common.topic_names import CLIENT_TELEMETRY_TOPIC
-from barnabas.spark.pipelines.declared import CONFIG, read_topics
+from barnabas.spark.pipelines.declared import CONFIG, read_topics, usable
 from barnabas.spark.pipelines.rollup import HOUR, merge_rows
 from barnabas.spark.pipelines.telemetry import KEYS, by_minute, parse, points_of
 
 spark = SparkSession.active()
+
+
+def pushed_points() -> DataFrame:
+    return points_of(usable(spark.read.table("client_telemetry")))
 
 
 @dp.table
@@ -18,14 +22,14 @@ def client_telemetry() -> DataFrame:
 
 @dp.materialized_view
 def points() -> DataFrame:
-    return points_of(spark.read.table("client_telemetry").where("problem is null"))
+    return pushed_points()
 
 
 @dp.materialized_view
 def metrics_1m() -> DataFrame:
-    return by_minute(spark.read.table("points"), CONFIG)
+    return by_minute(pushed_points(), CONFIG)
 
 
 @dp.materialized_view
 def metrics_1h() -> DataFrame:
-    return merge_rows(spark.read.table("metrics_1m"), KEYS, HOUR)
+    return merge_rows(by_minute(pushed_points(), CONFIG), KEYS, HOUR)
