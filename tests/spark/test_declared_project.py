@@ -145,7 +145,7 @@ def test_a_dry_run_needs_no_broker_and_a_mistake_is_one_line(
     )
     assert project.refresh("--dry-run") == 1
     said = capsys.readouterr().err
-    assert "nothing" in said
+    assert "Failed to resolve flows in the pipeline" in said
     assert said.startswith("error: ")
     assert said.count("\n") == 1
 
