@@ -57,7 +57,7 @@ def test_checkpoints_and_progress(
 @pytest.mark.parametrize(
     ("further", "message"),
     [
-        ({"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "GSSAPI"}, "service.name is missing"),
+        ({"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "GSSAPI"}, "Krb5LoginModule, not"),
         ({"kafka.security.protocol": "TLS"}, "security.protocol cannot be TLS"),
         ({"kafka.sasl.jaas.confg": SECRET}, "Did you mean kafka.sasl.jaas.config"),
         ({"kafka.sasl.username": "a", "kafka.sasl.password": SECRET}, "cannot be given together with"),

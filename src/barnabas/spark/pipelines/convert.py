@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.spark.pipelines import lake
 from barnabas.spark.pipelines.config import PipelineConfig, TableOptions
+from barnabas.spark.pipelines.dead_letter import DEAD_LETTERS
 from barnabas.spark.pipelines.runner import TABLES
 from barnabas.spark.pipelines.table_storage import TableStorage
 from barnabas.spark.pipelines.tables import (
@@ -158,7 +159,8 @@ def _convert_pipeline(
         if counted[name] != expected:
             raise OldTablesError(f"{root / name} has {counted[name]} rows after the conversion, expected {expected}")
     if manifest.query_id:
-        store.set_state(BatchState(manifest.query_id, manifest.batch_id, manifest.newest_us))
+        dead_letters = counted.get(DEAD_LETTERS.name, 0)
+        store.set_state(BatchState(manifest.query_id, manifest.batch_id, manifest.newest_us, dead_letters))
     return counted
 
 
