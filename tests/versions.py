@@ -135,6 +135,18 @@ def produce_and_consume() -> None:
         assert code == 0, f"the broker ended with {code}"
 
 
+def requirements_of(extra: str, extras: dict[str, list[str]]) -> set[str]:
+    """What an extra installs, with the extras of this project that it names; others may need compilers or libraries."""
+    found = set()
+    for requirement in extras[extra]:
+        if requirement.startswith("barnabas["):
+            for named in requirement.removeprefix("barnabas[").removesuffix("]").split(","):
+                found |= requirements_of(named, extras)
+        else:
+            found.add(requirement)
+    return found
+
+
 def full_test(version: str, interpreter: Path, target: Path, pytest_arguments: list[str]) -> None:
     """The unit and client tests, in a copy of the project with extensions for this version."""
     tree = target / f"tree-{version}"
@@ -147,8 +159,7 @@ def full_test(version: str, interpreter: Path, target: Path, pytest_arguments: l
     if not (tree / "target").exists():
         (tree / "target").symlink_to(ROOT / "target")  # Java's jars
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    named = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
-    requirements = [one for one in named if not one.startswith("barnabas[")]
+    requirements = sorted({*project["dependencies"], *requirements_of("dev", project["optional-dependencies"])})
     python = environment(version, interpreter, requirements, target, "full")
     subprocess.run([python, "setup.py", "--quiet", "build_ext", "--inplace"], cwd=tree, check=True)
     # Installed, because some tests run other programs that find the plug-in by its entry point.
