@@ -61,6 +61,8 @@ SETTINGS: Final = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "super.users": "User:ANONYMOUS",
     "max.incremental.fetch.session.cache.slots": "100000",
