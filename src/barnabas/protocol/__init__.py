@@ -1,11 +1,11 @@
 """Kafka's wire protocol: declared messages, and the codecs generated from the declarations.
 
     api_keys       the table of every API: its key, versions and scope
-    fields         the vocabulary of declarations; message: the classes that declarations become
+    fields         field declarations; message: the classes that declare messages
     messages/      one module per API
     internal/      records of the internal topics and files
-    headers, framing    what surrounds a body
-    codec/         the interpreter, and the compiler of fast codecs
+    headers, framing    request and response headers, length-prefixed frames
+    codec/         the interpreter, and the compiler that generates fast codecs
 
 Start with `messages/heartbeat.py`, a short declaration, then `codec/compiler.py`.
 """

@@ -2,10 +2,10 @@
 
 One row per API: its number, its name, the versions this code speaks, which of them are flexible, which listeners serve
 it, and a few traits the broker acts on. The messages themselves live in :mod:`barnabas.protocol.messages`, one module
-per API, and are imported when they are first asked for.
+per API, and are imported on first use.
 
-The versions are those of Kafka 4.4, which begin where KIP-896 cut off the ones from before Kafka 2.1. Numbers 4 to 7
-belonged to the ZooKeeper-era controller and are gone.
+The versions are those of Kafka 4.4. KIP-896 removed the versions from before Kafka 2.1. Keys 4 to 7 belonged to the
+ZooKeeper-era controller and no longer exist.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class Scope(Flag):
 
 
 class Trait(Flag):
-    """What else the server needs to know about an API."""
+    """Properties of an API that the server acts on."""
 
     NONE = 0
     CLUSTER_ACTION = 1
-    """Spoken between the nodes of a cluster: needs the ClusterAction permission and is not throttled."""
+    """Sent between the nodes of a cluster: needs the ClusterAction permission and is not throttled."""
     FORWARDABLE = 2
-    """A broker passes it to the active controller in an Envelope."""
+    """A broker forwards the request to the active controller in an Envelope."""
     LATE_BUFFER = 4
-    """Holds views into the request buffer after decoding, so the buffer may not be given back early."""
+    """The decoded request holds views into the request buffer, so the buffer must not be released early."""
     UNSTABLE = 8
-    """The newest version is still being designed: spoken only when ``unstable.api.versions.enable`` is set."""
+    """The newest version is unstable: served only when ``unstable.api.versions.enable`` is set."""
 
 
 class ApiKey(IntEnum):
@@ -55,7 +55,7 @@ class ApiKey(IntEnum):
     title: str
     """The name in Kafka's documentation: ``ListOffsets``."""
     versions: VersionRange
-    """All versions that can be encoded and decoded, an unstable one included."""
+    """All versions that can be encoded and decoded, including an unstable one."""
     flexible: VersionRange
     """The versions with compact lengths and tagged fields; they also have the newer headers."""
     scope: Scope
@@ -230,13 +230,13 @@ class ApiKey(IntEnum):
 
     @property
     def stable_versions(self) -> VersionRange:
-        """The versions spoken unless unstable ones are enabled."""
+        """The versions served when unstable versions are not enabled."""
         if Trait.UNSTABLE in self.traits:
             return VersionRange(self.versions.lowest, self.versions.highest - 1)
         return self.versions
 
     def advertised_versions(self, *, unstable: bool = False) -> VersionRange:
-        """What an ApiVersions response says.
+        """Returns the versions that an ApiVersions response lists.
 
         Produce is announced from version 0 although 0 to 2 are refused: librdkafka before 2.8 takes the lowest Produce
         version for the broker's message format and would stop compressing (KAFKA-18659).
@@ -245,9 +245,9 @@ class ApiKey(IntEnum):
         return VersionRange(0, spoken.highest) if self is ApiKey.PRODUCE else spoken
 
     def request_header_version(self, version: int) -> int:
-        """Version 2 has tagged fields, version 1 has not.
+        """Returns the version of the request header: 2 has tagged fields, 1 has none.
 
-        Version 0, without a client id, went with ControlledShutdown.
+        Version 0, which had no client id, was removed together with ControlledShutdown.
         """
         compact = self.flexible
         return 2 if compact.lowest <= version <= compact.highest else 1
@@ -262,12 +262,12 @@ class ApiKey(IntEnum):
         return NONE if self is _API_VERSIONS else self.flexible
 
     def response_header_version(self, version: int) -> int:
-        """1 with tagged fields, otherwise 0."""
+        """Returns the version of the response header: 1 has tagged fields, 0 has none."""
         return 1 if version in self.flexible_response_headers else 0
 
     @property
     def module(self) -> str:
-        """Where the messages are: ``barnabas.protocol.messages.list_offsets``."""
+        """The module that declares the messages: ``barnabas.protocol.messages.list_offsets``."""
         return f"barnabas.protocol.messages.{self.name.lower()}"
 
     @cached_property

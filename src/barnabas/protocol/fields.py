@@ -1,22 +1,22 @@
-"""Field declarations: the vocabulary in which messages are written down.
+"""Field declarations: the functions that declare the fields of messages.
 
 A message is a class whose annotated attributes are its fields. The annotation is the Python type, the value says how
-the field travels::
+the field is encoded::
 
     class HeartbeatRequest(Request, api_key=ApiKey.HEARTBEAT):
         group_id: str = string(default="")
         generation_id: int = int32(default=0)
         group_instance_id: str | None = string("3+", nullable="3+", default=None)
 
-The first argument is the range of versions that have the field (all of them when left out). ``default`` is what a
-reader gets when the version at hand lacks the field, and what a new object starts with. Every field has one, because a
-message object serves all versions.
+The first argument is the range of versions that have the field (all of them when left out). ``default`` is the value of
+a new object, and of a decoded one whose version lacks the field. Every field has a default, because a message object
+serves all versions.
 
 ``ignorable`` decides what happens when a field is set but the version being written cannot carry it: an ignorable field
-is dropped silently, any other raises :class:`~barnabas.common.errors.UnsupportedVersionError` rather than change the
-meaning of the message behind the caller's back.
+is dropped silently. Any other raises :class:`~barnabas.common.errors.UnsupportedVersionError`, because dropping it
+would change the meaning of the message.
 
-``tag`` makes the field a *tagged* one (KIP-482): it is written after the ordinary fields, as number, size and value,
+``tag`` makes the field a *tagged* field (KIP-482): it is written after the ordinary fields, as number, size and value,
 and only when it differs from its default.
 """
 
@@ -43,7 +43,7 @@ FIXED: Final = {
     "float64": "d",
     "uuid": "16s",
 }
-"""The kinds of one size, with their code in :mod:`struct`."""
+"""The kinds of fixed size, with their code in :mod:`struct`."""
 
 WIDTH: Final = {
     "bool": 1,
@@ -60,7 +60,7 @@ WIDTH: Final = {
 
 @dataclass(slots=True)
 class Field:
-    """One declared field. ``name`` is filled in when the class that declares it is made."""
+    """One declared field. ``name`` is set when the declaring class is created."""
 
     kind: str
     """``int32``, ``string``, ``bytes``, ``records``, ``struct``, ``array`` ..."""
@@ -74,7 +74,7 @@ class Field:
     flexible: VersionRange | None
     """Overrides the message's flexible versions; only the client id of the request header needs it."""
     element: str | type[Struct] | None
-    """What an array holds, or the type of a struct."""
+    """The element type of an array, or the type of a struct."""
     name: str = ""
 
     def is_tagged(self, version: int) -> bool:
@@ -112,7 +112,7 @@ def _field(
     )
 
 
-# The specifiers below are spelled out one by one because a type checker has to recognise each of them by name.
+# Each specifier below is a function of its own because a type checker must recognise it by name.
 
 
 def boolean(
@@ -238,12 +238,12 @@ def binary(
     tagged: str | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """Kafka's ``bytes``: copied out of the request buffer, so it may be kept."""
+    """Declares Kafka's ``bytes``: copied out of the request buffer, so the value may outlive it."""
     return _field("bytes", versions, default, nullable=nullable, tag=tag, tagged=tagged, ignorable=ignorable)
 
 
 def records(versions: str | None = None, *, default: None, nullable: str | None = None) -> Any:
-    """Record batches: read as a view of the request buffer, written as one piece of the response, never copied."""
+    """Declares record batches, which are never copied: a view of the request buffer, one piece of the response."""
     return _field("records", versions, default, nullable=nullable)
 
 
@@ -258,7 +258,7 @@ def array(
     tagged: str | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """A list of structs, or of a primitive given by its name: ``array("int32", default_factory=list)``."""
+    """Declares a list of structs, or of a primitive given by its name: ``array("int32", default_factory=list)``."""
     return _field(
         "array",
         versions,
@@ -283,11 +283,11 @@ def struct(
     tagged: str | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """A nested struct.
+    """Declares a nested struct.
 
-    A tagged struct that Kafka declares as "never null, default all defaults" is ``None`` here when it is absent: a
-    fetch response has three of them per partition, and making three objects only to leave them out would cost more
-    than the rest of the partition.
+    A tagged struct that Kafka declares as not nullable, with a default of all defaults, is ``None`` here when it is
+    absent. A fetch response has three of them per partition, and creating three objects only to omit them would cost
+    more than the rest of the partition.
     """
     return _field(
         "struct",

@@ -1,6 +1,6 @@
 """Frames: a four-byte length, then a header and a body.
 
-Everything here is bytes in, bytes out; sockets are the business of :mod:`barnabas.network`.
+This module works on bytes only; :mod:`barnabas.network` owns the sockets.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ DEFAULT_MAX_FRAME_SIZE = 100 * 1024 * 1024
 
 _LENGTH = struct.Struct(">i")
 _REQUEST_HEAD = struct.Struct(">hhi")
-"""The numbers that a request's header begins with: API, version, correlation id."""
+"""The numbers at the start of a request header: API, version, correlation id."""
 
 
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """A whole request, ready to be sent."""
+    """Returns a whole request, ready to send."""
     return b"".join(request_parts(request, version, correlation_id, client_id))
 
 
 def request_parts(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Any]:
-    """Returns a whole request as a list of buffers, its records not copied."""
+    """Returns a whole request as a list of buffers, without copying its records."""
     api_key = request.api_key
     head = _REQUEST_HEAD.pack(api_key, version, correlation_id) + _client_id(client_id, api_key, version)
     return request.encode_parts(version, head)
@@ -38,21 +38,21 @@ def request_parts(request: Request, version: int, correlation_id: int, client_id
 
 @lru_cache(maxsize=256)
 def _client_id(client_id: str | None, api_key: ApiKey, version: int) -> bytes:
-    """What follows the numbers in a request's header: the same for all requests of a client in one version."""
+    """Returns the rest of a request header, which is the same for all requests of a client in one version."""
     header = RequestHeader(client_id=client_id).encode(api_key.request_header_version(version))
     return header[_REQUEST_HEAD.size :]
 
 
 def encode_response(response: Response, version: int, correlation_id: int) -> bytes:
-    """A whole response, ready to be sent; its records must be in memory."""
+    """Returns a whole response, ready to send; its records must be in memory."""
     return b"".join(response.frame_parts(version, correlation_id))
 
 
 class FrameReader:
     """Cuts a stream of bytes into frames.
 
-    Feed it whatever arrived and take the frames that are complete. At most one incomplete frame is held, and only as
-    much of it as has really arrived: a length prefix allocates nothing.
+    ``feed`` takes received bytes and yields complete frames. The reader holds at most one incomplete frame, and only
+    the bytes of it that have arrived: a length prefix allocates nothing.
 
     >>> reader = FrameReader()
     >>> list(reader.feed(bytes.fromhex("00000002 6162 000000")))
@@ -66,7 +66,7 @@ class FrameReader:
         self._pending = bytearray()
 
     def feed(self, data: Buffer) -> Iterator[bytes]:
-        """Takes bytes in and yields each frame, without its length, that they complete."""
+        """Adds received bytes and yields each frame that they complete, without its length."""
         self._pending += data
         start = 0
         try:
@@ -85,5 +85,5 @@ class FrameReader:
 
     @property
     def buffered(self) -> int:
-        """Bytes held of a frame that is not complete."""
+        """The number of bytes held of an incomplete frame."""
         return len(self._pending)

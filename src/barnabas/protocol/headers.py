@@ -1,12 +1,11 @@
-"""Headers: what comes before the body of every request and response.
+"""Headers of requests and responses.
 
-A request header says which API and version the body has, a number that comes back in the response, and who is asking.
-Which version the *header* has follows from the API and version inside it, so a reader looks at the first four bytes
-before it knows how to read the rest; :func:`parse_request_header` does both at once, because it runs for every
-request.
+A request header has the API key and version of the body, a correlation id that the response repeats, and the client id.
+The version of the *header* follows from the API key and version, so a reader needs the first four bytes to know how to
+read the rest. :func:`parse_request_header` does both in one step, because it runs for every request.
 
-Version 2 of the header is flexible, yet the client id keeps its old two-byte length. That is on purpose: a broker can
-then find the client id, for its logs and quotas, in a request of any API and version, even one it does not know.
+Version 2 of the header is flexible, yet the client id keeps its old two-byte length. So a broker can find the client
+id, for its logs and quotas, in a request of any API and version, even an unknown one.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ class RequestHeader(Message, versions="1-2", flexible="2+"):
 
 
 class ResponseHeader(Message, versions="0-1", flexible="1+"):
-    """The header of a response: the number from the request, and tagged fields that nobody uses so far."""
+    """The header of a response: the correlation id of the request, and tagged fields (none are defined yet)."""
 
     correlation_id: int = int32(default=0)
 
 
 class ParsedHeader(NamedTuple):
-    """What the header of a request says, and where its body starts."""
+    """The decoded header of a request, and where the body starts."""
 
     api_key: ApiKey
     api_version: int
@@ -51,14 +50,14 @@ class ParsedHeader(NamedTuple):
 _FIXED = struct.Struct(">hhih")
 _unpack_fixed = _FIXED.unpack_from
 _APIS = {int(key): (key, key.flexible.lowest if key.flexible.highest >= 0 else LATEST + 1) for key in ApiKey}
-"""By number: the API, and the version from which its request header has tagged fields."""
+"""Per API key: the API, and the first version whose request header has tagged fields."""
 _new_tuple = tuple.__new__
 
 
 def parse_request_header_pure(buffer: Buffer) -> ParsedHeader:
     """Reads a request's header.
 
-    The version of the API need not be supported: an ApiVersions request of a later version needs a response. The
+    The API version may be unsupported, because even an ApiVersions request of a later version gets a response. The
     caller decides whether to serve a version. An unknown API raises :class:`UnsupportedVersionError`, because not even
     the version of its header is known.
     """
@@ -68,9 +67,7 @@ def parse_request_header_pure(buffer: Buffer) -> ParsedHeader:
         raise ProtocolError(f"a request of {len(buffer)} bytes is too short for its header") from None
     found = _APIS.get(number)
     if found is None:
-        raise UnsupportedVersionError(
-            f"no API has the number {number} (version {version}, correlation id {correlation_id})"
-        )
+        raise UnsupportedVersionError(f"unknown API key {number} (version {version}, correlation id {correlation_id})")
     api_key, flexible_from = found
     start = 10
     client_id = None
@@ -93,12 +90,12 @@ def parse_request_header_pure(buffer: Buffer) -> ParsedHeader:
             start += 1
         else:
             start = _skip_tags(buffer, start, api_key, version)
-    # Not by calling the class: its constructor is Python, and this runs for every request.
+    # tuple.__new__ instead of the class: its constructor is Python code, and this runs for every request.
     return _new_tuple(ParsedHeader, (api_key, version, correlation_id, client_id, start))
 
 
 def _skip_tags(buffer: Buffer, start: int, api_key: ApiKey, version: int) -> int:
-    """No request header has a tagged field yet; those of a newer client are stepped over."""
+    """Skips tagged fields: no request header defines any yet, but a newer client may send some."""
     try:
         count = buffer[start]
         start += 1

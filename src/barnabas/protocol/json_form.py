@@ -1,8 +1,8 @@
 """Messages as JSON, in the form that Kafka's own tools print.
 
 ``kafka-dump-log``, the broker's request log and the ``--json`` of the command line all show messages this way: fields
-under Kafka's camel-case names, bytes as base64, UUIDs as their 22 characters, tagged fields only when set. It depends
-on the version, like the bytes do.
+under Kafka's camel-case names, bytes as base64, UUIDs as their 22 characters, tagged fields only when set. The JSON
+depends on the version, as the bytes do.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ M = TypeVar("M", bound=Message)
 
 
 def camel_case(name: str) -> str:
-    """Kafka's name of a field: ``topic_id`` is ``topicId``."""
+    """Returns Kafka's name of a field: ``topic_id`` is ``topicId``."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def to_json(message: Message, version: int) -> dict[str, Any]:
-    """A JSON-ready dictionary. Unknown tagged fields have no name and are left out."""
+    """Returns a JSON-ready dictionary. Unknown tagged fields have no name and are left out."""
     if version not in message.versions:
         raise UnsupportedVersionError(f"{type(message).__name__} has no version {version}; it has {message.versions}")
     return _struct_to_json(message, version)
@@ -83,7 +83,7 @@ def _struct_from_json(cls: type[Struct], data: Any, version: int, path: str) -> 
 def _field_from_json(field: Field, data: Any, version: int, path: str) -> Any:
     if data is None:
         if version not in field.nullable:
-            raise ProtocolError(f"{path}: null where version {version} allows none")
+            raise ProtocolError(f"{path}: must not be null in version {version}")
         return None
     return _value_from_json(field.kind, field.element, data, version, path)
 

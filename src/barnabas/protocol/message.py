@@ -1,8 +1,8 @@
-"""Structs and messages: the classes that declarations turn into.
+"""Structs and messages: the base classes of declared messages.
 
-A message class only collects its fields. The codec of a version is made when that version is first encoded or decoded:
-by the kernel `codec`, which follows the declaration, or by its twin, which generates Python source from it (see
-:mod:`barnabas.protocol.codec.compiler`). So a client that uses three APIs makes six codecs.
+A message class only collects its fields. The codec of a version is created when that version is first encoded or
+decoded: by the kernel `codec`, which follows the declaration, or by its twin, which generates Python source from it
+(see :mod:`barnabas.protocol.codec.compiler`). So a client that uses three APIs creates six codecs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Region(Protocol):
-    """Records that are not in memory: a part of a log file, for the transport to send as it is."""
+    """Records that are not in memory: a part of a log file that the transport sends unchanged."""
 
     def __len__(self) -> int: ...
 
@@ -47,12 +47,12 @@ Buffer = bytes | bytearray | memoryview
 Records = bytes | bytearray | memoryview | Region
 Decoder = Callable[..., tuple[Any, int]]
 """``decode(buffer, start, end) -> (message, position after it)``. The decoder of a request takes a fourth argument, the
-most elements that all arrays of the request may have."""
+maximum number of elements in all arrays of the request."""
 Encoder = Callable[[Any, bytes | None], list[Any]]
 """``encode(message, head)``: see `Message.encode_parts`."""
 
 FEW: Final = 3
-"""So many structs of a class are made before its constructor is generated, which takes as long as making ten."""
+"""A class gets a generated constructor after this many instances; generating it takes as long as creating ten."""
 
 
 class TooManyEntriesError(ProtocolError):
@@ -60,15 +60,15 @@ class TooManyEntriesError(ProtocolError):
 
 
 class EncodeError(ProtocolError):
-    """A message of this process that cannot be encoded: a bug here, and not of the peer."""
+    """A message of this process cannot be encoded: a bug in this process, not in the peer."""
 
 
 _compile_lock = threading.Lock()
-"""Guards the per-class codec tables while a codec is compiled. Nothing else is locked inside it."""
+"""Guards the per-class codec tables while a codec is compiled. No other lock is taken while it is held."""
 
 
 def _tags(*, default: None = None, kw_only: bool = False) -> Any:
-    """Declares the unknown tagged fields of all structs; at run time they are a slot of the base class."""
+    """Declares the unknown tagged fields of all structs to type checkers; at run time they are a slot."""
 
 
 @dataclass_transform(
@@ -115,17 +115,17 @@ class Struct(metaclass=StructType):
     """A group of fields: a message, or the element of an array inside one.
 
     The constructor takes the fields by name, or by position in the order of their declaration; omitted fields get their
-    default. Python builds a dict for the keywords of a class call, so positions take less than half the time: the
-    structs that a produce or fetch response consists of are made that way.
+    default. Python builds a dict for the keywords of a class call, so positional arguments take less than half the
+    time: the structs of produce and fetch responses are created that way.
 
-    The constructor is generated when it is used more than a few times, because most structs of most processes are only
-    decoded, and many of the others are made once.
+    The constructor is generated after a few uses, because most structs of most processes are only decoded, and many of
+    the others are created once.
     """
 
     fields: ClassVar[tuple[Field, ...]]
     _made: ClassVar[int]
     unknown_tagged_fields: dict[int, bytes] | None = _tags(default=None, kw_only=True)
-    """Tagged fields of a newer peer, kept so that re-encoding the message loses nothing."""
+    """Tagged fields from a newer peer, kept so that re-encoding the message preserves them."""
 
     def __init__(self, *positional: Any, **values: Any) -> None:
         cls = type(self)
@@ -194,15 +194,15 @@ def _make_init(cls: type[Struct]) -> Callable[..., None]:
 
 _ABSENT: Any = object()
 _SECRETS: Final = frozenset({"auth_bytes", "hmac", "salted_password", "server_key", "stored_key"})
-"""Fields that ``repr`` hides: passwords, and what can stand for them."""
+"""Fields that ``repr`` hides: passwords and equivalent secrets."""
 _SECRETS_OF: Final = {"AlterableConfig": frozenset({"value"}), "ConfigRecord": frozenset({"value"})}
-"""The same for fields of one struct: the value of a setting may be a password."""
+"""Fields of one struct that ``repr`` hides: the value of a setting may be a password."""
 
 
 class Message(Struct):
-    """A struct with versions: something that is encoded and decoded by itself.
+    """A struct with versions that is encoded and decoded on its own.
 
-    ``versions`` is the range this code can speak, ``flexible`` the part of it that uses compact lengths and tagged
+    ``versions`` is the range that this code supports, ``flexible`` the part of it that uses compact lengths and tagged
     fields (KIP-482).
     """
 
@@ -244,8 +244,8 @@ class Message(Struct):
     ) -> tuple[Self, int]:
         """Decodes the message that starts at ``start``; returns it and the position after it.
 
-        ``max_entries`` is for requests. One whose arrays have more elements raises `TooManyEntriesError` before the
-        array that exceeds it is read.
+        ``max_entries`` is for requests. A request whose arrays have more elements raises `TooManyEntriesError` before
+        the array that exceeds the limit is read.
         """
         limit = len(buffer) if end is None else end
         decode = cls._decoders.get(version) or cls.decoder(version)
@@ -284,7 +284,7 @@ class Message(Struct):
         return found
 
     def encode_parts(self, version: int, head: bytes | None = None) -> list[Any]:
-        """Returns the encoded message as a list of buffers, with ``records`` as the objects they are.
+        """Returns the encoded message as a list of buffers; ``records`` are passed through unchanged.
 
         A region of a log file stays a region, which the transport sends without reading it. With a `head`, the result
         is a frame: its length in four bytes, the head, and the message.
@@ -328,8 +328,8 @@ class Request(ApiMessage):
     """The body of a request."""
 
     max_entries: ClassVar[int] = 50_000
-    """The most elements that all arrays of one request may have. A request with more is refused before they are made:
-    each costs its sender a few bytes, and its receiver hundreds of bytes and some microseconds."""
+    """The most elements that all arrays of one request may have. A request with more is refused before they are
+    created: an element costs the sender a few bytes, but the receiver hundreds of bytes and some microseconds."""
 
 
 _pack_head = struct_format.Struct(">i").pack

@@ -79,7 +79,7 @@ def test_a_field_the_version_lacks_is_refused_or_dropped() -> None:
 @pytest.mark.parametrize(
     ("broken", "version", "message"),
     [
-        (Sample(name=None), 0, "Sample v0, name: null where this version allows none"),  # type: ignore[arg-type]
+        (Sample(name=None), 0, "Sample v0, name: must not be null in this version"),  # type: ignore[arg-type]
         (Sample(name=5), 0, "Sample v0, name: expected a string, got int"),  # type: ignore[arg-type]
         (Sample(ids=[1, 2**31]), 2, r"Sample v2, ids\[1\]: 2147483648 is not a value of type int32"),
         (Sample(added="x"), 1, "Sample v1, added: 'x' is not a value of type int16"),  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_a_field_the_version_lacks_is_refused_or_dropped() -> None:
         (Sample(name="\ud800"), 2, "Sample v2, name: a string that cannot be written as UTF-8"),
         (Sample(topic_id=Uuid(b"short")), 3, "Sample v3, topic_id: a UUID has 16 bytes, not 5"),
         (Sample(inner=Sample()), 3, "Sample v3, inner"),  # type: ignore[arg-type]
-        (Sample(maybe=None), 1, "Sample v1, maybe: null where this version allows none"),
+        (Sample(maybe=None), 1, "Sample v1, maybe: must not be null in this version"),
     ],
 )
 def test_a_value_that_cannot_be_written(broken: Sample, version: int, message: str) -> None:

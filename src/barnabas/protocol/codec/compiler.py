@@ -1,10 +1,9 @@
 """Generates the encoder and the decoder of a declared message for one version: the twin of the kernel `codec`.
 
-A decoder that walks the declaration field by field spends most of its time deciding what to do next. All of those
-decisions are known once the version is: which fields exist, which are compact, which are tagged. So they are made
-once, and what is left is written down as straight-line Python source and compiled: the fields of fixed size that
-follow each other become one ``struct.Struct``, a nested array becomes a ``for`` loop, and the length of the string
-that comes next is read together with the numbers before it.
+A decoder that walks the declaration field by field spends most of its time deciding what to do next. The version
+determines all of those decisions: which fields exist, which are compact, which are tagged. The compiler makes them once
+and generates straight-line Python source for the rest: adjacent fields of fixed size become one ``struct.Struct``, a
+nested array becomes a ``for`` loop, and the length of the next string is read together with the numbers before it.
 
 Generated source for the partitions of a ListOffsets request, version 7, looks like this::
 
@@ -14,7 +13,8 @@ Generated source for the partitions of a ListOffsets request, version 7, looks l
         pos += 17
         ...
 
-``BARNABAS_SHOW_CODECS=1`` prints each one as it is made. The generated code checks every length against the bytes that
-are left before it allocates anything, but it does not describe what is wrong: on any failure the message is read once
-more by :mod:`barnabas.protocol.codec.interpreter`, slowly, and that says which field at which byte.
+``BARNABAS_SHOW_CODECS=1`` prints the generated source. The generated code checks every length against the remaining
+bytes before it allocates anything, but it does not describe errors: on any failure
+:mod:`barnabas.protocol.codec.interpreter` reads the message again, slowly, and reports which field is wrong and at
+which byte.
 """

@@ -12,13 +12,13 @@ from barnabas.protocol.message import Decoder, Message, Request, Struct
 
 
 def compile_decoder(message: type[Message], version: int) -> Decoder:
-    """The decoder of one version: ``decode(buffer, start, end) -> (message, position)``."""
+    """Returns the decoder of one version: ``decode(buffer, start, end) -> (message, position)``."""
     decoder: Decoder = _DecoderSource(message, version).build()
     return decoder
 
 
 def minimum_size(element: str | type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes one array element can take.
+    """Returns the smallest encoded size of one array element.
 
     An array that claims more elements than the remaining bytes could hold is refused before a list is made for it.
     """
@@ -47,8 +47,8 @@ def _minimum_field(field: Field, version: int, flexible: bool) -> int:
 class _DecoderSource(Source):
     """Writes one decoder.
 
-    ``run`` holds the fixed-size reads not written yet, as (format code, assignment target). Everything that has to
-    know the position, which is everything of variable size, first flushes the run, adding its own length prefix to it.
+    ``run`` holds the fixed-size reads not written yet, as (format code, assignment target). A field of variable size
+    has to know the position, so it adds its length prefix to the run and then flushes it.
     """
 
     def __init__(self, message: type[Message], version: int) -> None:
@@ -97,13 +97,13 @@ class _DecoderSource(Source):
         self.emit(depth, f"pos += {struct.calcsize('>' + codes)}")
 
     def length(self, depth: int, flexible: bool, wide: bool) -> str:
-        """Reads a length prefix; compact ones are left as they are on the wire, one too large, zero for null."""
+        """Reads a length prefix; a compact length keeps its wire form: the length plus one, 0 for null."""
         name = self.fresh("n")
         if not flexible:
             self.flush(depth, ("i" if wide else "h", name))
             return name
         self.flush(depth, ("B", name))
-        # Two bytes in line: lengths up to 16,383 are nearly all that are longer than one.
+        # The second byte is read inline: nearly all varints of more than one byte have two (up to 16,383).
         self.emit(depth, f"if {name} > 127:")
         self.emit(depth + 1, "second = buf[pos]")
         self.emit(depth + 1, f"if second < 128: {name} += (second << 7) - 128; pos += 1")
@@ -184,7 +184,7 @@ class _DecoderSource(Source):
             self.variable(depth, target, field.kind, nullable, flexible)
 
     def variable(self, depth: int, target: str, kind: str, nullable: bool, flexible: bool) -> None:
-        """A string, bytes or records: a length and that many bytes."""
+        """Reads a string, bytes or records: a length and that many bytes."""
         size = self.length(depth, flexible, wide=kind != "string")
         stop = self.fresh("e")
         null = f"{size} == 0" if flexible else f"{size} == -1"

@@ -14,7 +14,7 @@ from barnabas.protocol.versions import NONE
 
 
 def compile_encoder(message: type[Message], version: int) -> Encoder:
-    """The encoder of one version: ``encode(message, head)``."""
+    """Returns the encoder of one version: ``encode(message, head)``."""
     encoder: Encoder = _EncoderSource(message, version).build()
     return encoder
 
@@ -32,8 +32,8 @@ class _Piece:
 class _EncoderSource(Source):
     """Writes one encoder.
 
-    ``run`` holds what is to be packed but not written yet. Lengths, array counts and the empty tag section join the
-    run before them, so that a whole partition is often one call.
+    ``run`` holds the pieces that are not written yet. Lengths, array counts and the empty tag section join the run
+    before them, so a whole partition often takes one call.
     """
 
     def __init__(self, message: type[Message], version: int) -> None:
@@ -70,7 +70,7 @@ class _EncoderSource(Source):
             self.run = []
 
     def packed(self, run: list[_Piece]) -> str:
-        """The expression for the bytes of a run."""
+        """Returns the expression for the bytes of a run."""
         if all(not piece.array for piece in run):
             codes = "".join(piece.code for piece in run)
             if codes == "x":
@@ -124,7 +124,7 @@ class _EncoderSource(Source):
             self.emit(depth, f"if {condition}: refuse({self.message.__name__!r}, {self.version}, '{names}')")
 
     def differs(self, value: str, field: Field) -> str:
-        """An expression that is true when the field does not have its default."""
+        """Returns an expression that is true when the field does not have its default value."""
         if field.default_factory is list:
             return f"({value} is None or {value})" if field.nullable != NONE else value
         if field.default_factory is not None:
@@ -167,7 +167,7 @@ class _EncoderSource(Source):
         nullable = self.version in field.nullable
         flexible = self.flexible if field.flexible is None else self.version in field.flexible
         if field.kind in FIXED:
-            if field.kind == "uuid":  # struct would pad or cut it without a word
+            if field.kind == "uuid":  # struct would silently pad or cut it
                 self.emit(depth, f"if len({value}) != 16: fail()")
             self.run.append(_Piece(FIXED[field.kind], value))
         elif field.kind == "array":
@@ -198,7 +198,7 @@ class _EncoderSource(Source):
         self.emit(depth, f"{items} = {value}")
         inner = depth
         if nullable:
-            # The run before it is packed together with what follows, in either branch.
+            # In either branch, the preceding run is packed together with the bytes that follow.
             null = _Piece("x", "") if flexible else _Piece("i", "-1")
             self.emit(depth, f"if {items} is None: {self.append}({self.packed([*self.run, null])})")
             self.emit(depth, "else:")
@@ -222,7 +222,7 @@ class _EncoderSource(Source):
         self.flush(inner + 1)
 
     def nested(self, depth: int, value: str, element: type[Struct], nullable: bool, tagged: bool) -> None:
-        """A struct that may be null opens with a byte: 1, or -1 for null; but 0 for null when the field is tagged."""
+        """Writes a nested struct. A nullable one starts with a byte: 1 if present; -1 if null (0 in a tagged field)."""
         obj = self.fresh("o")
         self.emit(depth, f"{obj} = {value}")
         if not nullable:

@@ -22,7 +22,7 @@ from barnabas.protocol.versions import NONE
 def explain_decode_failure(
     cls: type[Message], version: int, buffer: Any, start: int, end: int, error: Exception
 ) -> Exception:
-    """The error to raise after the compiled decoder raised ``error``."""
+    """Returns the error to raise after the compiled decoder raised ``error``."""
     if isinstance(error, UnsupportedVersionError):
         return error
     try:
@@ -33,7 +33,7 @@ def explain_decode_failure(
 
 
 def explain_encode_failure(message: Message, version: int, error: Exception) -> Exception:
-    """The error to raise after the compiled encoder raised ``error``."""
+    """Returns the error to raise after the compiled encoder raised ``error``."""
     try:
         interpret_encode(message, version)
     except ProtocolError as explained:
@@ -63,7 +63,7 @@ def interpret_encode(message: Message, version: int) -> bytes:
 
 
 class _Walk:
-    """Knows where in the message the walk is, for error messages: ``topics[3].partitions[0].records``."""
+    """Tracks the position in the message for error messages: ``topics[3].partitions[0].records``."""
 
     def __init__(self, cls: type[Message], version: int) -> None:
         self.cls = cls
@@ -112,7 +112,7 @@ class _Reader(_Walk):
         return self.fail("a varint has more than 32 bits")
 
     def length(self, compact: bool, wide: bool) -> int:
-        """A length or count, -1 for null."""
+        """Reads a length or count; returns -1 for null."""
         if compact:
             return self.uvarint() - 1
         size: int = self.number("int32" if wide else "int16")
@@ -177,7 +177,7 @@ class _Reader(_Walk):
         size = self.length(compact, wide=kind != "string")
         if size < 0:
             if not nullable:
-                self.fail(f"null where a {kind} must be")
+                self.fail(f"a {kind} must not be null,")
             return None
         data = self.take(size, f"a {kind}")
         if kind == "records":
@@ -195,7 +195,7 @@ class _Reader(_Walk):
         count = self.length(compact, wide=True)
         if count < 0:
             if not nullable:
-                self.fail("null where an array must be")
+                self.fail("an array must not be null,")
             return None
         smallest = minimum_size(declared.element, self.version, compact)
         left = self.end - self.position
@@ -293,7 +293,7 @@ class _Writer(_Walk):
 
     def null(self, declared: Field, compact: bool) -> None:
         if self.version not in declared.nullable:
-            self.fail("null where this version allows none")
+            self.fail("must not be null in this version")
         if declared.kind == "struct":
             self.parts.append(null_struct(declared.is_tagged(self.version)))
         else:

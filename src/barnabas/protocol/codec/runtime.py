@@ -1,4 +1,4 @@
-"""What generated codecs call: the few things that are not worth repeating inline."""
+"""Functions that generated codecs call instead of repeating their code inline."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.message import TooManyEntriesError
 
 SMALL = 64
-"""Arrays of primitives up to this length use a prepared ``Struct``; longer ones are rare and build theirs."""
+"""Arrays of primitives up to this length use a prepared ``Struct``; longer ones are rare and build their own."""
 
 UVARINT = tuple(bytes((n,)) for n in range(128))
-"""The one-byte varints: nearly all lengths there are."""
+"""The one-byte varints, which cover nearly all lengths."""
 
 
 pack_length = struct.Struct(">i").pack
@@ -22,12 +22,12 @@ pack_length = struct.Struct(">i").pack
 
 
 def null_struct(tagged: bool) -> bytes:
-    """The byte of a null struct: -1, or 0 in a tagged field. (The byte before one that is there is 1 in both.)"""
+    """Returns the byte of a null struct: -1, or 0 in a tagged field. (A non-null struct starts with 1 in both.)"""
     return b"\x00" if tagged else b"\xff"
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint: seven bits a byte, low bits first, the high bit set on all but the last byte."""
+    """Encodes an unsigned varint: seven bits a byte, low bits first, the high bit set on all but the last byte."""
     if value < 128:
         return UVARINT[value]
     if value < 1 << 14:
@@ -43,7 +43,7 @@ def uvarint(value: int) -> bytes:
 
 
 def long_uvarint(buffer: Any, position: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte, with its high bit set, was read already."""
+    """Reads the rest of a varint whose first byte (with its high bit set) was already read."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = buffer[position]
@@ -64,17 +64,17 @@ def read_uvarint(buffer: Any, position: int) -> tuple[int, int]:
 
 
 def fail() -> NoReturn:
-    """Says only *that* the bytes are broken; the interpreter finds out what is."""
+    """Reports that the bytes are malformed; the interpreter then finds the field."""
     raise ProtocolError("malformed")
 
 
 def too_many_entries() -> NoReturn:
-    """Stops a decoder before it makes the elements of an array that exceeds the limit of the request."""
+    """Stops a decoder before it creates the elements of an array that exceeds the limit of the request."""
     raise TooManyEntriesError("the arrays of the request have more elements than allowed")
 
 
 def refuse(message: str, version: int, *fields: str) -> NoReturn:
-    """A field is set that this version cannot carry and must not lose."""
+    """Rejects a message whose non-default field this version cannot carry and must not drop."""
     raise UnsupportedVersionError(
         f"{message} v{version} cannot carry a non-default value of {' or '.join(fields)}, and may not drop it"
     )
@@ -93,7 +93,7 @@ def unknown_tags(buffer: Any, position: int, end: int, count: int) -> tuple[dict
             fail()
         found[tag] = bytes(buffer[position:stop])
         position = stop
-    return found or None, position  # an overlong varint can spell a count of zero
+    return found or None, position  # an overlong varint can encode a count of zero
 
 
 def write_tags(append: Callable[[Any], None], known: list[tuple[int, bytes]], unknown: dict[int, bytes] | None) -> None:
@@ -113,7 +113,7 @@ def write_tags(append: Callable[[Any], None], known: list[tuple[int, bytes]], un
 
 
 class ArrayUnpackers(dict[int, Callable[[Any, int], tuple[Any, ...]]]):
-    """``unpackers[n](buffer, position)`` reads n primitives; the small ones stay prepared."""
+    """``unpackers[n](buffer, position)`` reads n primitives; the structs for short arrays are kept."""
 
     def __init__(self, code: str) -> None:
         super().__init__()
@@ -129,10 +129,10 @@ class ArrayUnpackers(dict[int, Callable[[Any, int], tuple[Any, ...]]]):
 class FusedPackers(dict[Any, Callable[..., bytes]]):
     """Packs a run of numbers and arrays of numbers in one call.
 
-    A partition in a Metadata response is four numbers and three lists of node ids. Written piece by piece that is
-    seven calls; but the lists nearly always have the same few lengths, so ``packers[3, 3, 0]`` is the one ``Struct``
-    that writes all of it: ``>hiiiB3iB3iB0i``. Entries are made when a combination of lengths is first seen, and only
-    so many are kept.
+    A partition in a Metadata response has four numbers and three lists of node ids. Writing each piece takes seven
+    calls. The lists nearly always have the same few lengths, so ``packers[3, 3, 0]`` is one ``Struct`` that writes all
+    of them: ``>hiiiB3iB3iB0i``. An entry is created when a combination of lengths first occurs, and their number is
+    bounded.
 
     ``pieces`` holds format codes of single numbers, and ``(prefix, code)`` for an array; the values passed to the
     packer are in the order of the pieces, each array as its prefix value followed by its elements.
@@ -162,7 +162,7 @@ class FusedPackers(dict[Any, Callable[..., bytes]]):
 
     @staticmethod
     def _long(layout: list[tuple[str | tuple[str, str], int]]) -> Callable[..., bytes]:
-        """For an array too long for a one-byte varint: the same bytes, piece by piece."""
+        """Packs the same bytes piece by piece, for arrays too long for a one-byte varint."""
 
         def pack(*values: Any) -> bytes:
             out, at = [], 0
@@ -185,6 +185,6 @@ class FusedPackers(dict[Any, Callable[..., bytes]]):
 def build(name: str, source: str, scope: dict[str, Any]) -> Any:
     """Compiles generated source and returns the function called ``name``."""
     if os.environ.get("BARNABAS_SHOW_CODECS"):
-        print(source)  # noqa: T201 - asked for
+        print(source)  # noqa: T201 - requested by BARNABAS_SHOW_CODECS
     exec(compile(source, f"<{name}>", "exec"), scope)  # noqa: S102 - made from our own declarations
     return scope["codec"]

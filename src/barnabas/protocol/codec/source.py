@@ -1,4 +1,4 @@
-"""The source being written: lines, indentation, fresh names, and the objects the source refers to."""
+"""Source text under construction: lines, indentation, fresh names, and the objects the source refers to."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Source:
         return f"{stem}{self._counter}"
 
     def bind(self, stem: str, value: Any) -> str:
-        """A name in the scope for an object."""
+        """Binds an object to a new name in the scope and returns the name."""
         name = self.fresh(stem)
         self.scope[name] = value
         return name
 
     def struct(self, codes: str, method: str) -> str:
-        """The name of ``Struct(codes).pack`` or ``.unpack_from``."""
+        """Returns the name bound to ``Struct(codes).pack`` or ``.unpack_from``."""
         name = self._structs.get((codes, method))
         if name is None:
             name = self.bind("S", getattr(struct.Struct(f">{codes}"), method))
@@ -40,7 +40,7 @@ class Source:
         return name
 
     def literal(self, value: Any) -> str:
-        """An expression for a default: spelled out when it is a plain number or null, bound by name otherwise."""
+        """Returns an expression for a default: a literal for a plain number or null, otherwise a bound name."""
         if value is None or isinstance(value, int):
             return repr(value)
         return self.bind("D", value)

@@ -1,1 +1,1 @@
-"""Messages that never cross the wire by themselves: the records of Kafka's internal topics and files."""
+"""Messages that are stored, not sent: the records of Kafka's internal topics and files."""

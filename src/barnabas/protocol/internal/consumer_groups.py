@@ -1,14 +1,13 @@
 """The records of ``__consumer_offsets`` for consumer groups of the new protocol (KIP-848).
 
-A classic group is one record; here the state is spread over many small ones, so that a heartbeat which moves one
-member writes one record. Everything is keyed by group, or by group and member; the newest value supersedes, a
-tombstone removes. A member that leaves gets three (its metadata, target and current assignment), a group that is
-deleted one for each of its records.
+A classic group is one record. A consumer group is many small records, so that a heartbeat which moves one member writes
+one record. Keys are the group, or the group and the member; the newest value replaces earlier ones, and a tombstone
+deletes it. A member that leaves gets three tombstones (its metadata, target and current assignment), a deleted group
+one for each of its records.
 
-Read together they are a pipeline: member metadata and the topics' metadata hash determine the *group epoch*; for a
-group epoch a *target assignment* is computed; each member's *current assignment* moves toward its target step by
-step, as others let go of partitions. A coordinator that takes over replays them and goes on where its predecessor
-stopped.
+The records form a pipeline: member metadata and the topics' metadata hash determine the *group epoch*; for a group
+epoch a *target assignment* is computed; each member's *current assignment* moves toward its target step by step, as
+other members release partitions. A new coordinator replays the records and continues where its predecessor stopped.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ class ConsumerGroupMetadataKey(CoordinatorKey, record_type=3, versions="0"):
 
 
 class ConsumerGroupMetadataValue(CoordinatorValue, record_type=3, versions="0", flexible="0+"):
-    """The group exists and has this epoch. ``metadata_hash`` changes when a subscribed topic does; then the epoch must
-    rise (KIP-1101).
+    """The group and its epoch.
+
+    ``metadata_hash`` changes when a subscribed topic does; then the epoch must rise (KIP-1101).
     """
 
     epoch: int = int32(default=0)
@@ -49,8 +49,9 @@ class TopicMetadata(Struct):
 
 
 class ConsumerGroupPartitionMetadataValue(CoordinatorValue, record_type=4, versions="0", flexible="0+"):
-    """What the group knew about its topics. Replaced by ``metadata_hash`` in Kafka 4.1: read, and removed by
-    tombstones.
+    """The metadata of the group's topics.
+
+    Replaced by ``metadata_hash`` in Kafka 4.1. Still read, and deleted with tombstones.
     """
 
     topics: list[TopicMetadata] = array(TopicMetadata, default_factory=list)
@@ -72,9 +73,9 @@ class ClassicMemberMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataValue(CoordinatorValue, record_type=5, versions="0", flexible="0+"):
-    """What a member told about itself: null where it gave nothing, -1 for no timeout.
+    """The subscription and client data of a member: null fields were not given, -1 is no timeout.
 
-    ``classic_member_metadata`` is there if the member still uses JoinGroup, while the group is being upgraded.
+    ``classic_member_metadata`` is set if the member still uses JoinGroup, while the group is being upgraded.
     """
 
     instance_id: str | None = string(default="", nullable="0+")
@@ -116,7 +117,7 @@ class TopicPartition(Struct):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(CoordinatorValue, record_type=7, versions="0", flexible="0+"):
-    """What one member is to have."""
+    """The target assignment of one member."""
 
     topic_partitions: list[TopicPartition] = array(TopicPartition, default_factory=list)
 
@@ -127,7 +128,7 @@ class ConsumerGroupCurrentMemberAssignmentKey(CoordinatorKey, record_type=8, ver
 
 
 class TopicPartitions(Struct):
-    """Partitions held; ``assignment_epochs``, one per partition, tells since which epoch, to fence late commits."""
+    """The assigned partitions; ``assignment_epochs``, one per partition, fences late commits."""
 
     topic_id: Uuid = uuid(default=ZERO_UUID)
     partitions: list[int] = array("int32", default_factory=list)
@@ -135,11 +136,11 @@ class TopicPartitions(Struct):
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=8, versions="0", flexible="0+"):
-    """What one member has, and the epoch it is expected to quote.
+    """The current assignment of one member, and the epoch that its requests must carry.
 
     ``previous_member_epoch`` is accepted too, in case the response with the new one was lost. ``state``: 0 stable, 1
-    has partitions to revoke, 2 waits for partitions that others have not released. Partitions pending revocation stay
-    the member's until it confirms.
+    has partitions to revoke, 2 waits for partitions that others have not released. Partitions pending revocation belong
+    to the member until it confirms their revocation.
     """
 
     member_epoch: int = int32(default=0)

@@ -1,18 +1,18 @@
 """The records of ``__consumer_offsets`` for classic groups: committed offsets and group state.
 
-A compacted topic of 50 partitions; a group lives in the partition that its hash picks, and that partition's leader is
-its coordinator, which replays it when it takes over. The records of the newer kinds of groups are in the same topic:
-see :mod:`~barnabas.protocol.internal.consumer_groups`, :mod:`~barnabas.protocol.internal.share_groups` and
-:mod:`~barnabas.protocol.internal.streams_groups`. How a key says its type is explained in
-:mod:`~barnabas.protocol.internal.framing`.
+A compacted topic of 50 partitions. The hash of the group id picks the partition of a group; the leader of that
+partition is the group's coordinator, and replays it when it takes over. The records of the newer kinds of groups are in
+the same topic: see :mod:`~barnabas.protocol.internal.consumer_groups`, :mod:`~barnabas.protocol.internal.share_groups`
+and :mod:`~barnabas.protocol.internal.streams_groups`. :mod:`~barnabas.protocol.internal.framing` explains how a key
+encodes its type.
 
 - **Offsets** are keyed by group, topic name and partition, for *all* kinds of groups except share groups. Type 1 is
-  written; type 0, of the same layout, is only found in very old topics. A tombstone comes when the offset expires,
-  the topic is deleted, or the group is.
+  written; type 0, of the same layout, is only found in very old topics. A tombstone is written when the offset expires,
+  or when the topic or the group is deleted.
 - **Groups** (type 2) are keyed by group. The value is the whole group, written with each generation once its
   assignment is known; a group without members has an empty list, a deleted one a tombstone.
 
-Offsets committed in a transaction are in transactional batches, and count only once the commit marker follows.
+Offsets committed in a transaction are in transactional batches, and take effect only with the commit marker.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ class OffsetCommitKey(CoordinatorKey, record_type=1, versions="0"):
 
 
 class OffsetCommitValue(CoordinatorValue, record_type=1, versions="0-4", flexible="4+"):
-    """Where a group stands in a partition; ``commit_timestamp`` starts the clock of ``offsets.retention.minutes``.
+    """The offset of a group in a partition; ``offsets.retention.minutes`` counts from ``commit_timestamp``.
 
     Versions: v1 has a fixed expiry, for commits that asked for one; v2 has none; v3 leader epoch; v4 flexible, topic
-    id, by which an offset for a deleted namesake can be told. Kafka 4 writes v4, and v1 where there is an expiry.
+    id, which distinguishes an offset of a deleted topic of the same name. Kafka 4 writes v4, and v1 where there is an
+    expiry.
     """
 
     offset: int = int64(default=0)
@@ -76,8 +77,8 @@ class MemberMetadata(Struct):
 class GroupMetadataValue(CoordinatorValue, record_type=2, versions="0-4", flexible="4+"):
     """A classic group: its generation, chosen protocol, leader, and every member with subscription and assignment.
 
-    Versions: v1 rebalance timeout; v2 time of the last change of state; v3 static ids, which is what Kafka 4 writes;
-    v4 flexible.
+    Versions: v1 rebalance timeout; v2 time of the last change of state; v3 static ids (the version that Kafka 4
+    writes); v4 flexible.
     """
 
     protocol_type: str = string(default="")

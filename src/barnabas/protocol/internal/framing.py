@@ -1,14 +1,14 @@
-"""How internal records say what they are.
+"""How internal records encode their type and version.
 
-A request tells its type and version in its header; a record in a log has only a key and a value. Kafka solves that in
-two ways.
+A request has its API key and version in its header; a record in a log has only a key and a value. Kafka stores the type
+and version of a record in one of two ways.
 
 *Metadata records* (``__cluster_metadata``, ``__remote_log_metadata``) have no key. Their value opens with three
 unsigned varints: a frame version (1), the record type, the record's version. Then comes the body.
 
-*Coordinator records* (``__consumer_offsets``, ``__transaction_state``, ``__share_group_state``) are found again by
-their key. The key opens with an int16 that is the record type; the value opens with an int16 that is the version of
-the value. A key without a value is a tombstone.
+*Coordinator records* (``__consumer_offsets``, ``__transaction_state``, ``__share_group_state``) are identified by their
+key. The key opens with an int16 that is the record type; the value opens with an int16 that is the version of the
+value. A key without a value is a tombstone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FRAME_VERSION = 1
 
 
 class TypedRecord(Message):
-    """A message whose type is a number inside the record."""
+    """A message whose record contains the number of its type."""
 
     record_type: ClassVar[int]
 
@@ -49,7 +49,7 @@ class CoordinatorValue(TypedRecord):
 
 
 class MetadataRecordTypes:
-    """The record types of one metadata log, for reading it."""
+    """Decodes the record types of one metadata log."""
 
     def __init__(self, name: str, types: Iterable[type[MetadataRecord]]) -> None:
         self._name = name
@@ -62,7 +62,7 @@ class MetadataRecordTypes:
         return b"".join((uvarint(FRAME_VERSION), uvarint(record.record_type), uvarint(version), record.encode(version)))
 
     def decode(self, value: Buffer) -> tuple[MetadataRecord, int]:
-        """The record and the version it was written in."""
+        """Returns the record and the version it was written in."""
         try:
             frame_version, position = read_uvarint(value, 0)
             record_type, position = read_uvarint(value, position)
@@ -81,7 +81,7 @@ class MetadataRecordTypes:
 
 
 class CoordinatorRecordTypes:
-    """The record types of one coordinator's topic, for reading it."""
+    """Encodes and decodes the record types of one coordinator's topic."""
 
     def __init__(self, topic: str, pairs: Iterable[tuple[type[CoordinatorKey], type[CoordinatorValue]]]) -> None:
         self._topic = topic
@@ -91,14 +91,14 @@ class CoordinatorRecordTypes:
         return iter(self._pairs.values())
 
     def encode_key(self, key: CoordinatorKey) -> bytes:
-        """Keys have no version of their own: their type fixes it, and their bytes must never change."""
+        """Encodes a key. Its type determines its version, because the bytes of a key must never change."""
         return struct.pack(">h", key.record_type) + key.encode(key.versions.highest)
 
     def encode_value(self, value: CoordinatorValue, version: int) -> bytes:
         return struct.pack(">h", version) + value.encode(version)
 
     def decode(self, key: Buffer, value: Buffer | None) -> tuple[CoordinatorKey, CoordinatorValue | None, int | None]:
-        """Key, value (none for a tombstone) and the version of the value."""
+        """Returns the key, the value (none for a tombstone) and the version of the value."""
         record_type = self._number(key, "key")
         pair = self._pairs.get(record_type)
         if pair is None:
@@ -112,7 +112,7 @@ class CoordinatorRecordTypes:
 
     def _number(self, data: Buffer, part: str) -> int:
         if len(data) < 2:
-            raise ProtocolError(f"{self._topic}: a {part} of {len(data)} bytes; it opens with a number of two")
+            raise ProtocolError(f"{self._topic}: a {part} of {len(data)} bytes is too short: it starts with an int16")
         number: int = struct.unpack_from(">h", data)[0]
         return number
 
@@ -124,10 +124,10 @@ class CoordinatorRecordTypes:
 
 
 def metadata_types(module: ModuleType) -> list[type[MetadataRecord]]:
-    """The record types that a module declares."""
+    """Returns the record types that a module declares."""
     return [found for found in vars(module).values() if isinstance(found, type) and is_own(found, MetadataRecord)]
 
 
 def is_own(found: type, base: type) -> bool:
-    """Whether a class is one of the kind, and not the kind itself."""
+    """Whether a class is a proper subclass of the base."""
     return issubclass(found, base) and found is not base

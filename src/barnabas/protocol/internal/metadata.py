@@ -2,21 +2,21 @@
 
 The active controller appends them, the other controllers and all brokers replay them in order; the result is the
 metadata image. The log has one partition and no keys, so it is not compacted: instead each node now and then writes a
-*snapshot*, a file of the same records that describes the image at one offset, and drops the log before it. How a
-record says its type and version is explained in :mod:`~barnabas.protocol.internal.framing`. A log or snapshot begins
-with the FeatureLevelRecord of ``metadata.version``, which says which of the versions below may follow.
+*snapshot*, a file of the same records that describes the image at one offset, and drops the log before it.
+:mod:`~barnabas.protocol.internal.framing` explains how a record encodes its type and version. A log or snapshot begins
+with the FeatureLevelRecord of ``metadata.version``, which determines which of the versions below may follow.
 
-Four habits of these records:
+Four conventions apply to these records:
 
-- **Whole or change.** Some state a thing as a whole and replace what was there (RegisterBrokerRecord,
-  PartitionRecord, ConfigRecord for one key). Others carry only what differs, with "unchanged" as the default: null
-  for lists, -1, -2 or 0 for numbers, depending on what is a legal value (PartitionChangeRecord,
-  BrokerRegistrationChangeRecord). Since those are tagged fields, an unchanged one costs no byte.
-- **Removal** is a record of its own (RemoveTopicRecord), or a flag or null value (ClientQuotaRecord, ConfigRecord). A
-  topic takes its partitions with it.
-- **Topics by id.** A TopicRecord binds id and name once; whatever is said about partitions later uses the id, so
-  nothing meant for a deleted topic can hit its namesake.
-- **Atomicity.** The records of one batch apply together. What does not fit in one is put between
+- **Whole or change.** Some records contain an object as a whole and replace the previous one (RegisterBrokerRecord,
+  PartitionRecord, ConfigRecord for one key). Others contain only the changed fields. The default means "unchanged":
+  null for lists; -1, -2 or 0 for numbers, depending on which values are legal (PartitionChangeRecord,
+  BrokerRegistrationChangeRecord). These are tagged fields, so an unchanged field takes no bytes.
+- **Removal** is a record of its own (RemoveTopicRecord), or a flag or null value (ClientQuotaRecord, ConfigRecord).
+  Removing a topic removes its partitions.
+- **Topics by id.** A TopicRecord binds id and name once. Later records about partitions use the id, so a record for a
+  deleted topic cannot affect a new topic of the same name.
+- **Atomicity.** The records of one batch apply together. Changes that do not fit in one batch are enclosed by
   BeginTransactionRecord and EndTransactionRecord.
 
 Type numbers that are missing belonged to records that no longer exist.
@@ -47,7 +47,7 @@ class RegisterBrokerRecord(MetadataRecord, record_type=0, versions="0-4", flexib
     """A broker has registered: replaces any earlier registration of this id. Its own offset is the broker epoch.
 
     Versions: v1 controlled shutdown; v2 ZooKeeper migration; v3 log directories; v4 cordoned log directories, null
-    until the broker has told.
+    until the broker reports them.
     """
 
     broker_id: int = int32(default=0)
@@ -64,7 +64,7 @@ class RegisterBrokerRecord(MetadataRecord, record_type=0, versions="0-4", flexib
 
 
 class UnregisterBrokerRecord(MetadataRecord, record_type=1, versions="0", flexible="0+"):
-    """The registration is gone. The epoch must be that of the registration it ends."""
+    """Removes a registration. The epoch must be the epoch of that registration."""
 
     broker_id: int = int32(default=0)
     broker_epoch: int = int64(default=0)
@@ -78,10 +78,10 @@ class TopicRecord(MetadataRecord, record_type=2, versions="0", flexible="0+"):
 
 
 class PartitionRecord(MetadataRecord, record_type=3, versions="0-2", flexible="0+"):
-    """A partition as a whole. A snapshot has only these; in the log it stands where a partition is created.
+    """A partition as a whole: in the log where the partition is created, in a snapshot for every partition.
 
-    Replicas are in order of preference, ``directories`` in the same order as the replicas. ``leader`` -1: none. The
-    leader epoch rises with each election, the partition epoch with each change of any kind.
+    Replicas are in order of preference, ``directories`` in the same order as the replicas. ``leader`` -1: no leader.
+    The leader epoch rises with each election, the partition epoch with each change of any kind.
 
     Versions: v1 directories (KIP-858); v2 eligible leader replicas (KIP-966).
     """
@@ -102,7 +102,7 @@ class PartitionRecord(MetadataRecord, record_type=3, versions="0-2", flexible="0
 
 
 class ConfigRecord(MetadataRecord, record_type=4, versions="0", flexible="0+"):
-    """One key of one resource: types as in DescribeConfigs. A null value takes the key back to its default."""
+    """One key of one resource: types as in DescribeConfigs. A null value resets the key to its default."""
 
     resource_type: int = int8(default=0)
     resource_name: str = string(default="")
@@ -111,10 +111,10 @@ class ConfigRecord(MetadataRecord, record_type=4, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(MetadataRecord, record_type=5, versions="0-2", flexible="0+"):
-    """What changed in a partition: null lists and a ``leader_recovery_state`` of -1 are unchanged.
+    """The changes of a partition: null lists and a ``leader_recovery_state`` of -1 mean "unchanged".
 
-    ``leader`` -2 is unchanged, -1 is none; anything but -2, even the same leader again, raises the leader epoch. The
-    partition epoch rises with every such record.
+    ``leader`` -2 means "unchanged", -1 no leader. Any other value than -2, even the same leader, raises the leader
+    epoch. The partition epoch rises with every such record.
 
     Versions: v1 directories (KIP-858); v2 eligible leader replicas (KIP-966).
     """
@@ -147,14 +147,15 @@ class UnfenceBrokerRecord(MetadataRecord, record_type=8, versions="0", flexible=
 
 
 class RemoveTopicRecord(MetadataRecord, record_type=9, versions="0", flexible="0+"):
-    """A topic is gone, with all its partitions."""
+    """Removes a topic and all its partitions."""
 
     topic_id: Uuid = uuid(default=ZERO_UUID)
 
 
 class DelegationTokenRecord(MetadataRecord, record_type=10, versions="0", flexible="0+"):
-    """A delegation token as a whole; a renewal writes it again. The secret is not stored: it is computed from id and
-    key.
+    """A delegation token as a whole; a renewal writes it again.
+
+    The secret is not stored: it is computed from id and key.
     """
 
     owner: str = string(default="")
@@ -167,7 +168,7 @@ class DelegationTokenRecord(MetadataRecord, record_type=10, versions="0", flexib
 
 
 class UserScramCredentialRecord(MetadataRecord, record_type=11, versions="0", flexible="0+"):
-    """A user's credential for one mechanism, as the server verifies it; the password cannot be had from it."""
+    """The server-side credential of a user for one mechanism; the password cannot be derived from it."""
 
     name: str = string(default="")
     mechanism: int = int8(default=0)
@@ -178,8 +179,9 @@ class UserScramCredentialRecord(MetadataRecord, record_type=11, versions="0", fl
 
 
 class FeatureLevelRecord(MetadataRecord, record_type=12, versions="0", flexible="0+"):
-    """A feature has this level from here on; 0 turns it off. The record itself can never get a version 1, as old code
-    has to understand it.
+    """Sets the level of a feature; 0 disables the feature.
+
+    The record itself can never get a version 1, because old code has to read it.
     """
 
     name: str = string(default="")
@@ -192,7 +194,7 @@ class EntityData(Struct):
 
 
 class ClientQuotaRecord(MetadataRecord, record_type=14, versions="0", flexible="0+"):
-    """One key of one quota entity is set, or removed; a null name is the default entity."""
+    """Sets or removes one key of one quota entity; a null name is the default entity."""
 
     entity: list[EntityData] = array(EntityData, default_factory=list)
     key: str = string(default="")
@@ -201,7 +203,7 @@ class ClientQuotaRecord(MetadataRecord, record_type=14, versions="0", flexible="
 
 
 class ProducerIdsRecord(MetadataRecord, record_type=15, versions="0", flexible="0+"):
-    """Producer ids below ``next_producer_id`` are taken; the broker is the one that got the last block."""
+    """Producer ids below ``next_producer_id`` are allocated; the broker is the one that received the last block."""
 
     broker_id: int = int32(default=0)
     broker_epoch: int = int64(default=-1)
@@ -209,8 +211,9 @@ class ProducerIdsRecord(MetadataRecord, record_type=15, versions="0", flexible="
 
 
 class BrokerRegistrationChangeRecord(MetadataRecord, record_type=17, versions="0-3", flexible="0+"):
-    """What changed in a registration. ``fenced``: 1 now fenced, -1 now unfenced, 0 unchanged;
-    ``in_controlled_shutdown``: 1 or 0 likewise.
+    """The changes of a registration.
+
+    ``fenced``: 1 fenced, -1 unfenced, 0 unchanged. ``in_controlled_shutdown``: 1 in controlled shutdown, 0 unchanged.
 
     Versions: v1 controlled shutdown; v2 log directories, empty for unchanged; v3 cordoned log directories, null for
     unchanged.
@@ -238,13 +241,13 @@ class AccessControlEntryRecord(MetadataRecord, record_type=18, versions="0", fle
 
 
 class RemoveAccessControlEntryRecord(MetadataRecord, record_type=19, versions="0", flexible="0+"):
-    """The entry with this id is gone."""
+    """Removes the entry with this id."""
 
     id: Uuid = uuid(default=ZERO_UUID)
 
 
 class NoOpRecord(MetadataRecord, record_type=20, versions="0", flexible="0+"):
-    """Nothing. The controller writes one when idle, so that the high watermark moves and lag can be measured."""
+    """Changes nothing. An idle controller writes one so that the high watermark moves and lag can be measured."""
 
 
 class ZkMigrationStateRecord(MetadataRecord, record_type=21, versions="0", flexible="0+"):
@@ -254,30 +257,30 @@ class ZkMigrationStateRecord(MetadataRecord, record_type=21, versions="0", flexi
 
 
 class RemoveUserScramCredentialRecord(MetadataRecord, record_type=22, versions="0", flexible="0+"):
-    """The credential for this user and mechanism is gone."""
+    """Removes the credential of this user for this mechanism."""
 
     name: str = string(default="")
     mechanism: int = int8(default=0)
 
 
 class BeginTransactionRecord(MetadataRecord, record_type=23, versions="0", flexible="0+"):
-    """Records from here on take effect together, at the EndTransactionRecord (KIP-868). The name is for people."""
+    """The records that follow take effect together, at EndTransactionRecord (KIP-868). The name is informational."""
 
     name: str | None = string(default=None, nullable="0+", tag=0)
 
 
 class EndTransactionRecord(MetadataRecord, record_type=24, versions="0", flexible="0+"):
-    """Everything since BeginTransactionRecord takes effect."""
+    """Applies all records since BeginTransactionRecord."""
 
 
 class AbortTransactionRecord(MetadataRecord, record_type=25, versions="0", flexible="0+"):
-    """Everything since BeginTransactionRecord is void. A new controller writes it when its predecessor died halfway."""
+    """Discards all records since BeginTransactionRecord. A new controller ends an unfinished one with it."""
 
     reason: str | None = string(default=None, nullable="0+", tag=0)
 
 
 class RemoveDelegationTokenRecord(MetadataRecord, record_type=26, versions="0", flexible="0+"):
-    """The token with this id is gone."""
+    """Removes the token with this id."""
 
     token_id: str = string(default="")
 
@@ -306,8 +309,9 @@ class RegisterControllerRecord(MetadataRecord, record_type=27, versions="0", fle
 
 
 class ClearElrRecord(MetadataRecord, record_type=28, versions="0", flexible="0+"):
-    """Eligible leader replicas of a topic are forgotten, of all topics if the name is empty; follows a change of
-    ``min.insync.replicas``.
+    """Clears the eligible leader replicas of a topic, or of all topics if the name is empty.
+
+    Written after a change of ``min.insync.replicas``.
     """
 
     topic_name: str = string(default="")

@@ -1,4 +1,4 @@
-"""The metadata log and its record types; apart from the other topics, because every node reads this one first."""
+"""The metadata log and its record types; separate from the other topics because every node reads this one first."""
 
 from __future__ import annotations
 

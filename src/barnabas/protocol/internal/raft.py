@@ -1,13 +1,13 @@
-"""What the raft layer itself writes: control records in the metadata log, and the quorum state file.
+"""The data of the raft layer: control records in the metadata log, and the quorum state file.
 
-Control records live in batches marked as such, among the metadata records but invisible to them; their key is a
+Control records are in control batches between the metadata records, which never include them; their key is a
 :class:`~barnabas.protocol.internal.storage.ControlRecordTypeSchema` (2 leader change, 3 snapshot header, 4 snapshot
-footer, 5 ``kraft.version``, 6 voters). Each value opens with its own version number. Snapshots contain them too:
-header first, footer last, and a snapshot without its footer is not complete.
+footer, 5 ``kraft.version``, 6 voters). Each value opens with its own version number. Snapshots contain them too: header
+first, footer last, and a snapshot without its footer is not complete.
 
-``kraft.version`` and the voter set are records rather than configuration since KIP-853, and they count from the
-moment they are *appended*, committed or not, as Raft demands of changes in membership. Should they be truncated away,
-the previous ones are in force again. The newest of each kind supersedes all earlier ones.
+``kraft.version`` and the voter set are records rather than configuration since KIP-853, and they take effect when they
+are *appended*, committed or not, as Raft requires for membership changes. If they are truncated, the previous ones take
+effect again. The newest of each kind replaces all earlier ones.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class LeaderChangeVoter(Struct):
 
 
 class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
-    """The first record of every epoch: who leads, who the voters are, who voted.
+    """The first record of every epoch: the leader, the voters, and the voters that granted their vote.
 
-    Once it is committed, so is everything from earlier epochs.
+    Once it is committed, all records of earlier epochs are committed too.
 
     Versions: v1 directory ids (KIP-853).
     """
@@ -37,7 +37,7 @@ class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
 
 
 class SnapshotHeaderRecord(Message, versions="0", flexible="0+"):
-    """Opens a snapshot; the timestamp is that of the last record in the log that the snapshot covers."""
+    """Opens a snapshot; the timestamp is that of the last log record that the snapshot contains."""
 
     version: int = int16(default=0)
     last_contained_log_timestamp: int = int64(default=0)
@@ -50,7 +50,7 @@ class SnapshotFooterRecord(Message, versions="0", flexible="0+"):
 
 
 class KRaftVersionRecord(Message, versions="0", flexible="0+"):
-    """The level of ``kraft.version``: 0 voters come from the configuration, 1 from VotersRecord."""
+    """The level of ``kraft.version``: at 0 the voters come from the configuration, at 1 from VotersRecord."""
 
     version: int = int16(default=0)
     k_raft_version: int = int16(default=0)
@@ -75,7 +75,7 @@ class VotersVoter(Struct):
 
 
 class VotersRecord(Message, versions="0", flexible="0+"):
-    """The whole voter set from here on. It differs from the previous one by at most one voter."""
+    """The whole voter set. It differs from the previous one by at most one voter."""
 
     version: int = int16(default=0)
     voters: list[VotersVoter] = array(VotersVoter, default_factory=list)
@@ -86,10 +86,10 @@ class QuorumStateVoter(Struct):
 
 
 class QuorumStateData(Message, versions="0-1", flexible="0+"):
-    """The file ``quorum-state``: what a node must not forget across restarts, written as JSON before it acts on it.
+    """The file ``quorum-state``: raft state that must survive restarts, written as JSON before the node acts on it.
 
-    Above all its vote (``voted_id``, -1 none) in ``leader_epoch``, or it might vote twice. It is not in the log: each
-    node has its own.
+    Without the vote (``voted_id``, -1 for none) in ``leader_epoch``, a restarted node could vote twice. The state is
+    not in the log: each node has its own.
 
     Versions: v0 also holds the voters, as configured; v1 leaves those to VotersRecord and adds the directory of the
     candidate voted for (KIP-853).

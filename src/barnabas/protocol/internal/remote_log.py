@@ -1,14 +1,13 @@
 """The records of ``__remote_log_metadata``: which log segments are in tiered storage (KIP-405).
 
-Written and read by the brokers themselves, through an ordinary producer and consumer. Which partition of the topic a
-user partition's events go to follows from a hash of its topic id and number. Records have no key and are framed like
-those of the metadata log (:mod:`~barnabas.protocol.internal.framing`); the topic is not compacted and by default
-keeps everything. Whoever leads or follows a partition replays its events in order, and the last one for a segment id
-counts.
+The brokers write and read the topic through an ordinary producer and consumer. A hash of topic id and partition number
+picks the partition for the events of a user partition. Records have no key and are framed like those of the metadata
+log (:mod:`~barnabas.protocol.internal.framing`); the topic is not compacted and by default keeps everything. The leader
+and the followers of a partition replay its events in order; the last event of a segment id determines its state.
 
-A segment's life: 0 copy started, 1 copy finished, 2 delete started, 3 delete finished. Only a segment in state 1 is
-served to readers. One that stays in 0 is the remains of a failed upload, under an id that is never used again: the
-next attempt takes a new one. That makes uploads safe to repeat, and orphans easy to find.
+The states of a segment: 0 copy started, 1 copy finished, 2 delete started, 3 delete finished. Readers see only segments
+in state 1. A segment that stays in state 0 is the remainder of a failed upload. Its id is never reused: the next
+attempt takes a new id. So uploads are safe to repeat, and orphans are easy to find.
 """
 
 from __future__ import annotations
@@ -36,11 +35,10 @@ class SegmentLeaderEpochEntry(Struct):
 
 
 class RemoteLogSegmentMetadataRecord(MetadataRecord, record_type=0, versions="0", flexible="0+"):
-    """A segment as a whole; its first event, in state 0.
+    """A segment as a whole: its first event, in state 0.
 
-    ``segment_leader_epochs`` tells which epochs the segment covers and where each begins, so that after an unclean
-    election readers do not follow a branch of history that was given up. ``txn_index_empty`` saves fetching an index
-    with nothing in it.
+    ``segment_leader_epochs`` lists the epochs in the segment with their start offsets, so that after an unclean
+    election readers do not follow an abandoned branch of history. ``txn_index_empty`` avoids fetching an empty index.
     """
 
     remote_log_segment_id: RemoteLogSegmentIdEntry = struct(
@@ -71,8 +69,9 @@ class RemoteLogSegmentMetadataUpdateRecord(MetadataRecord, record_type=1, versio
 
 
 class RemotePartitionDeleteMetadataRecord(MetadataRecord, record_type=2, versions="0", flexible="0+"):
-    """A whole partition is being deleted: 0 marked (by the controller), 1 started, 2 finished (by the leader of the
-    metadata partition).
+    """The deletion of a whole partition.
+
+    The states: 0 marked (by the controller), 1 started, 2 finished (by the leader of the metadata partition).
     """
 
     topic_id_partition: TopicIdPartitionEntry = struct(TopicIdPartitionEntry, default_factory=TopicIdPartitionEntry)
@@ -82,9 +81,7 @@ class RemotePartitionDeleteMetadataRecord(MetadataRecord, record_type=2, version
 
 
 class RemoteLogSegmentMetadataSnapshotRecord(MetadataRecord, record_type=3, versions="0", flexible="0+"):
-    """The same as RemoteLogSegmentMetadataRecord, for a file that concerns one partition and need not name it each
-    time.
-    """
+    """RemoteLogSegmentMetadataRecord without the partition, for a file that describes one partition."""
 
     segment_id: Uuid = uuid(default=ZERO_UUID)
     start_offset: int = int64(default=0)

@@ -1,12 +1,12 @@
 """The records of ``__share_group_state``: how far share groups have got with each partition (KIP-932).
 
-Kept by share coordinators, the leaders of the topic's partitions. The key is group, topic id and partition, and the
-record type. The state of one key is its newest *snapshot* and all *updates* after it: most writes append a small
-update with what changed, every so often (``share.coordinator.snapshot.update.records.per.snapshot``) a snapshot says
-it all again and supersedes everything before. ``snapshot_epoch`` ties updates to their snapshot.
+The share coordinators, which are the leaders of the topic's partitions, write them. The key is group, topic id,
+partition and record type. The state of one key is its newest *snapshot* and all *updates* after it. Most writes append
+a small update with the changes. After ``share.coordinator.snapshot.update.records.per.snapshot`` updates, a snapshot
+with the whole state replaces all earlier records. ``snapshot_epoch`` links updates to their snapshot.
 
 The topic is therefore *not* compacted, which would keep only the last update. Instead the coordinator deletes the
-records before the oldest snapshot that still counts. A snapshot key without a value: the state was deleted.
+records before the oldest snapshot still in use. A snapshot key without a value deletes the state.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class ShareSnapshotKey(CoordinatorKey, record_type=0, versions="0"):
 
 
 class StateBatch(Struct):
-    """A range of offsets, both ends included: 0 available, 2 acknowledged, 4 archived. That a record is acquired is
-    never stored.
+    """The delivery state of a range of offsets, both ends included.
+
+    The states: 0 available, 2 acknowledged, 4 archived. The state "acquired" is never stored.
     """
 
     first_offset: int = int64(default=0)
@@ -37,9 +38,9 @@ class StateBatch(Struct):
 class ShareSnapshotValue(CoordinatorValue, record_type=0, versions="0", flexible="0+"):
     """The whole state of a share partition.
 
-    ``state_epoch`` rises when the group's offsets are reset, ``leader_epoch`` is that of the partition leader that
-    wrote last; both fence writers from before. The batches say what lies after ``start_offset``, and
-    ``delivery_complete_count`` how much of it is done with, -1 unknown (KIP-1226).
+    ``state_epoch`` rises when the group's offsets are reset; ``leader_epoch`` is the epoch of the partition leader that
+    wrote last. Both fence earlier writers. The batches describe the offsets from ``start_offset`` on;
+    ``delivery_complete_count`` is the number of them that are completed, -1 if unknown (KIP-1226).
     """
 
     snapshot_epoch: int = int32(default=0)
@@ -59,7 +60,7 @@ class ShareUpdateKey(CoordinatorKey, record_type=1, versions="0"):
 
 
 class ShareUpdateValue(CoordinatorValue, record_type=1, versions="0", flexible="0+"):
-    """What changed since the snapshot: a ``start_offset`` of -1 is unchanged, the batches overlay the earlier ones."""
+    """The changes since the snapshot: a ``start_offset`` of -1 is unchanged, the batches overlay the earlier ones."""
 
     snapshot_epoch: int = int32(default=0)
     leader_epoch: int = int32(default=0)

@@ -1,13 +1,13 @@
 """The records of ``__consumer_offsets`` for share groups (KIP-932).
 
-Built like those of consumer groups (:mod:`~barnabas.protocol.internal.consumer_groups`): member metadata leads to a
-group epoch, that to a target assignment, that to each member's current one. They are simpler, since partitions are
-shared and nothing has to be revoked before it is assigned. Keyed by group, or by group and member; the newest value
-supersedes, a tombstone removes.
+They are structured like the records of consumer groups (:mod:`~barnabas.protocol.internal.consumer_groups`): member
+metadata determines the group epoch, the group epoch a target assignment, the target the current assignment of each
+member. They are simpler, because partitions are shared and need not be revoked before they are assigned. Keys are the
+group, or the group and the member; the newest value replaces earlier ones, and a tombstone deletes it.
 
-How far the group has read is not here but in ``__share_group_state``, and the two topics have different coordinators.
-ShareGroupStatePartitionMetadata bridges them: it tells for which partitions delivery state exists, or is being
-created or deleted, so that a coordinator which takes over can finish what was begun.
+The progress of the group is not here but in ``__share_group_state``, and the two topics have different coordinators.
+ShareGroupStatePartitionMetadata connects them: it lists the partitions whose delivery state exists, or is being created
+or deleted, so that a new coordinator can finish a pending operation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ShareGroupMemberMetadataKey(CoordinatorKey, record_type=10, versions="0"):
 
 
 class ShareGroupMemberMetadataValue(CoordinatorValue, record_type=10, versions="0", flexible="0+"):
-    """What a member told about itself."""
+    """The subscription and client data of a member."""
 
     rack_id: str | None = string(default="", nullable="0+")
     client_id: str = string(default="")
@@ -37,7 +37,7 @@ class ShareGroupMetadataKey(CoordinatorKey, record_type=11, versions="0"):
 
 
 class ShareGroupMetadataValue(CoordinatorValue, record_type=11, versions="0", flexible="0+"):
-    """The group exists and has this epoch; the hash changes when a subscribed topic does."""
+    """The group and its epoch; the hash changes when a subscribed topic does."""
 
     epoch: int = int32(default=0)
     metadata_hash: int = int64(default=0)
@@ -65,7 +65,7 @@ class TopicPartition(Struct):
 
 
 class ShareGroupTargetAssignmentMemberValue(CoordinatorValue, record_type=13, versions="0", flexible="0+"):
-    """What one member is to have."""
+    """The target assignment of one member."""
 
     topic_partitions: list[TopicPartition] = array(TopicPartition, default_factory=list)
 
@@ -81,7 +81,7 @@ class TopicPartitions(Struct):
 
 
 class ShareGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=14, versions="0", flexible="0+"):
-    """What one member has; the previous epoch is accepted too, in case a response was lost."""
+    """The current assignment of one member; the previous epoch is accepted too, in case a response was lost."""
 
     member_epoch: int = int32(default=0)
     previous_member_epoch: int = int32(default=0)
@@ -105,7 +105,7 @@ class TopicInfo(Struct):
 
 
 class ShareGroupStatePartitionMetadataValue(CoordinatorValue, record_type=15, versions="0", flexible="0+"):
-    """For which partitions the share coordinators hold delivery state, or are being told to."""
+    """The partitions whose delivery state the share coordinators have initialized, are initializing or deleting."""
 
     initializing_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo, default_factory=list)
     initialized_topics: list[TopicPartitionsInfo] = array(TopicPartitionsInfo, default_factory=list)

@@ -1,14 +1,14 @@
 """Small structures inside a partition's own files: control records, the transaction index, producer snapshots.
 
-None of these is keyed or compacted; they belong to the log they lie in. None is flexible, and each is preceded by an
-int16 version, which is not part of the classes below.
+They are neither keyed nor compacted, and belong to the log that contains them. They are not flexible. An int16 version
+precedes each of them and is not part of the classes below.
 
 - A **control record** has a :class:`ControlRecordTypeSchema` as its key; for the types 0 abort and 1 commit its value
   is an :class:`EndTxnMarker`. It ends the transaction of the producer in the batch header.
-- The **transaction index** (``.txnindex``, one per segment) is a row of :class:`AbortedTxn` in the order of their
-  markers. From it the broker tells a read-committed consumer what to skip.
-- A **producer snapshot** (``.snapshot``, at segment ends and on shutdown) saves the broker from replaying the whole
-  log to learn the last sequence number of each producer. A newer one supersedes the older.
+- The **transaction index** (``.txnindex``, one per segment) is a sequence of :class:`AbortedTxn` in the order of their
+  markers. It tells a read-committed consumer which records to skip.
+- A **producer snapshot** (``.snapshot``, at segment ends and on shutdown) stores the last sequence number of each
+  producer, so that the broker need not replay the whole log. A newer snapshot replaces the older ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ControlRecordTypeSchema(Message, versions="0"):
 
 
 class EndTxnMarker(Message, versions="0"):
-    """``coordinator_epoch`` fences coordinators: a marker with a lower one than the last is refused."""
+    """``coordinator_epoch`` fences coordinators: a marker with a lower epoch than the last marker is refused."""
 
     coordinator_epoch: int = int32(default=0)
 
@@ -39,10 +39,9 @@ class AbortedTxn(Message, versions="0"):
 
 
 class ProducerEntry(Struct):
-    """What the log knows of one producer: its last batch and, if a transaction is open, where that began (-1: none).
+    """The state of one producer: its last batch, and the first offset of its open transaction (-1: none).
 
-    ``offset_delta`` and ``last_offset`` tell first from last record of that batch, so that a resend of it can be
-    recognized.
+    ``last_offset`` and ``offset_delta`` give the last and the first offset of that batch, to recognize a resend.
     """
 
     producer_id: int = int64("1", default=0)
@@ -56,7 +55,7 @@ class ProducerEntry(Struct):
 
 
 class ProducerSnapshot(Message, versions="1"):
-    """The file ``<offset>.snapshot``. ``crc`` is a CRC-32C of what comes after it."""
+    """The file ``<offset>.snapshot``. ``crc`` is the CRC-32C of the bytes after it."""
 
     crc: int = uint32("1", default=0)
     producer_entries: list[ProducerEntry] = array(ProducerEntry, "1", default_factory=list)

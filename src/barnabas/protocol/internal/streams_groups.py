@@ -1,9 +1,9 @@
 """The records of ``__consumer_offsets`` for Kafka Streams groups (KIP-1071).
 
-Built like those of consumer groups (:mod:`~barnabas.protocol.internal.consumer_groups`), with tasks in place of
-partitions: a task is a subtopology and a partition number, and a member has active, standby and warm-up ones. In
-addition the group has a topology, sent by the first member. Keyed by group, or by group and member; the newest value
-supersedes, a tombstone removes.
+They are structured like the records of consumer groups (:mod:`~barnabas.protocol.internal.consumer_groups`), with tasks
+in place of partitions: a task is a subtopology and a partition number, and a member has active, standby and warm-up
+tasks. In addition the group has a topology, sent by the first member. Keys are the group, or the group and the member;
+the newest value replaces earlier ones, and a tombstone deletes it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class LastAssignmentConfig(Struct):
 
 
 class StreamsGroupMetadataValue(CoordinatorValue, record_type=17, versions="0", flexible="0+"):
-    """The group exists and has this epoch.
+    """The group and its epoch.
 
-    ``validated_topology_epoch`` is the topology for which all topics were found to be in order, -1 none;
-    ``last_assignment_configs`` the settings of the last assignment, as changing them calls for a new one.
+    ``validated_topology_epoch`` is the epoch of the last topology whose topics all passed validation, -1 for none.
+    ``last_assignment_configs`` are the settings of the last assignment: changing them requires a new one.
     """
 
     epoch: int = int32(default=0)
@@ -53,7 +53,7 @@ class KeyValue(Struct):
 
 
 class StreamsGroupMemberMetadataValue(CoordinatorValue, record_type=19, versions="0", flexible="0+"):
-    """What a member told about itself; members with the same ``process_id`` are threads of one instance."""
+    """The client data of a member; members with the same ``process_id`` are threads of one instance."""
 
     instance_id: str | None = string(default="", nullable="0+")
     rack_id: str | None = string(default="", nullable="0+")
@@ -88,7 +88,7 @@ class StreamsGroupTargetAssignmentMemberTaskIds(Struct):
 
 
 class StreamsGroupTargetAssignmentMemberValue(CoordinatorValue, record_type=21, versions="0", flexible="0+"):
-    """The tasks one member is to have."""
+    """The target tasks of one member."""
 
     active_tasks: list[StreamsGroupTargetAssignmentMemberTaskIds] = array(
         StreamsGroupTargetAssignmentMemberTaskIds, default_factory=list
@@ -115,7 +115,7 @@ class StreamsGroupCurrentMemberAssignmentTaskIds(Struct):
 
 
 class StreamsGroupCurrentMemberAssignmentValue(CoordinatorValue, record_type=22, versions="0", flexible="0+"):
-    """The tasks one member has, those it still has to give up, and the epoch it is expected to quote.
+    """The current tasks of one member, those it still has to revoke, and the epoch that its requests must carry.
 
     ``state``: 1 stable, 2 has tasks to revoke, 3 waits for tasks that others have not released.
     """
@@ -180,7 +180,7 @@ class Subtopology(Struct):
 
 
 class StreamsGroupTopologyValue(CoordinatorValue, record_type=23, versions="0", flexible="0+"):
-    """The topology of the application, as its members sent it: patterns not resolved, counts not filled in."""
+    """The topology of the application as its members sent it: patterns unresolved, partition counts not filled in."""
 
     epoch: int = int32(default=0)
     subtopologies: list[Subtopology] = array(Subtopology, default_factory=list)

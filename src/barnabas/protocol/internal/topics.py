@@ -27,7 +27,7 @@ __all__ = ["CLUSTER_METADATA", "CONSUMER_OFFSETS", "REMOTE_LOG_METADATA", "SHARE
 
 
 def _pairs(*modules: ModuleType) -> list[tuple[type[CoordinatorKey], type[CoordinatorValue]]]:
-    """Keys and values belong together by name: ``OffsetCommitKey`` and ``OffsetCommitValue``."""
+    """Pairs keys and values by name: ``OffsetCommitKey`` and ``OffsetCommitValue``."""
     return [
         (found, vars(module)[name.removesuffix("Key") + "Value"])
         for module in modules

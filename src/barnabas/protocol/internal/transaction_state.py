@@ -1,12 +1,11 @@
-"""The records of ``__transaction_state``: what transaction coordinators must not forget.
+"""The records of ``__transaction_state``: the state of transaction coordinators.
 
-A compacted topic of 50 partitions. A transactional id belongs to the partition its hash picks; that partition's
-leader is its coordinator, and when leadership moves, the new one replays the partition. The key is the transactional
-id, the newest value supersedes all earlier ones, and a tombstone ends an id that has been idle for
-``transactional.id.expiration.ms``.
+A compacted topic of 50 partitions. The hash of a transactional id picks its partition; the leader of that partition is
+its coordinator, and a new leader replays the partition. The key is the transactional id. The newest value replaces all
+earlier ones, and a tombstone removes an id that has been idle for ``transactional.id.expiration.ms``.
 
-Appending a value is what *makes* a transition: a transaction is committed the moment its PrepareCommit is replicated,
-and a coordinator that finds PrepareCommit or PrepareAbort when it takes over sends out the markers again.
+Appending a value *is* the state transition: a transaction is committed as soon as its PrepareCommit is replicated. A
+new coordinator that finds PrepareCommit or PrepareAbort sends the markers again.
 """
 
 from __future__ import annotations

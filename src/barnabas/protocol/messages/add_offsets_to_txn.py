@@ -1,14 +1,14 @@
-"""AddOffsetsToTxn (API 25): brings a consumer group's offsets into a transaction.
+"""AddOffsetsToTxn (API 25): adds a consumer group's offsets to a transaction.
 
 A transactional producer sends it to its transaction coordinator before the first TxnOffsetCommit for a group. The
-coordinator works out which partition of ``__consumer_offsets`` holds the group and adds that partition to the
-transaction, exactly as AddPartitionsToTxn does for data partitions, so that EndTxn will write a marker there too. No
-offset travels in this request; those go to the *group* coordinator, in TxnOffsetCommit.
+coordinator computes which partition of ``__consumer_offsets`` holds the group and adds that partition to the
+transaction, as AddPartitionsToTxn does for data partitions, so that EndTxn writes a marker there too. This request
+carries no offsets; they go to the *group* coordinator, in TxnOffsetCommit.
 
-A producer on transaction version 2 never sends it: TxnOffsetCommit v5 registers the partition on the way.
+A producer on transaction version 2 never sends it: TxnOffsetCommit v5 adds the partition implicitly.
 
-Versions: v1 client-side throttling (KIP-219); v2 a fenced producer is told PRODUCER_FENCED, not
-INVALID_PRODUCER_EPOCH (KIP-588); v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890).
+Versions: v1 client-side throttling (KIP-219); v2 a fenced producer gets PRODUCER_FENCED, not INVALID_PRODUCER_EPOCH
+(KIP-588); v3 flexible; v4 TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """AddPartitionsToTxn (API 24): tells the transaction coordinator which partitions a transaction writes to.
 
-EndTxn has to put a marker into every partition that a transaction touched, so the coordinator must know a partition
-before data lands in it. The request has two lives:
+EndTxn has to write a marker to every partition of a transaction, so the coordinator must know a partition before data
+is appended to it. The request has two uses:
 
 - **v0 to v3, from producers.** One transaction per request, in the ``v3_and_below_*`` fields, sent before the first
-  Produce to a partition. It is all or nothing: when one partition is refused (unauthorized, unknown), the others come
-  back as OPERATION_NOT_ATTEMPTED.
+  Produce to a partition. It is all or nothing: when one partition is refused (unauthorized, unknown), the others get
+  OPERATION_NOT_ATTEMPTED.
 - **v4 and later, from brokers** (needs ClusterAction). A partition leader that receives transactional data asks the
   coordinator itself, for several transactions at once. With ``verify_only`` it asks whether the partition already
-  belongs to the ongoing transaction, which stops a late Produce from leaving a transaction hanging open for ever.
-  Without it, under transaction version 2, the partition is added; producers then need not send the request at all.
+  belongs to the ongoing transaction, which prevents a late Produce from leaving a hanging transaction. Without it,
+  under transaction version 2, the partition is added; producers then do not send the request.
 
-CONCURRENT_TRANSACTIONS means that the markers of the previous transaction are still being written: retry after a
-pause. A failed verification is TRANSACTION_ABORTABLE: the producer can abort and go on.
+CONCURRENT_TRANSACTIONS means that the markers of the previous transaction are still being written: retry after a pause.
+A failed verification is TRANSACTION_ABORTABLE: the producer can abort and continue.
 
 Versions: v1 client-side throttling (KIP-219); v2 PRODUCER_FENCED (KIP-588); v3 flexible; v4 batches, ``verify_only``,
 top-level error (KIP-890); v5 TRANSACTION_ABORTABLE.

@@ -1,15 +1,15 @@
 """AddRaftVoter (API 80): makes a controller a voter of the metadata quorum (KIP-853).
 
-Sent by an administrator, or by a controller that joins on its own; brokers forward it, the raft leader carries it
-out. A voter is named by its node id *and* its log directory id, so that a machine that comes back with an empty disk
-is not mistaken for the voter it replaces. The leader checks that the newcomer supports the current ``kraft.version``,
-waits until it has nearly caught up, then appends a VotersRecord; only one change of the voter set may be in flight.
+Sent by an administrator, or by a controller that joins on its own; brokers forward it, the raft leader carries it out.
+A voter is named by its node id *and* its log directory id, so that a node that returns with an empty disk is not
+mistaken for the voter it replaces. The leader checks that the newcomer supports the current ``kraft.version``, waits
+until it has nearly caught up, then appends a VotersRecord; only one change of the voter set may be in flight.
 
 ``cluster_id`` null skips the check that the request reached the right cluster. DUPLICATE_VOTER means that the id is a
 voter already, REQUEST_TIMED_OUT that the newcomer did not catch up within ``timeout_ms``.
 
-Versions: v1 ``ack_when_committed``; false asks for the response as soon as the leader has appended the new set, which
-is what a self-joining controller needs: it may itself be required for the commit.
+Versions: v1 ``ack_when_committed``; with false, the leader responds as soon as it has appended the new set. A
+self-joining controller needs that, because the commit may depend on the controller itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """AllocateProducerIds (API 67): a broker takes a block of producer ids from the active controller (KIP-730).
 
-Brokers hand out ids in InitProducerId and must never give the same one twice, so the controller deals them in blocks
-(1000 ids) and writes a ProducerIdsRecord before it responds. Ids left over when a broker restarts are lost, which 63
-bits can afford. The block is ``producer_id_start`` to ``producer_id_start + producer_id_len - 1``. STALE_BROKER_EPOCH
-means that the broker has registered again since.
+Brokers assign ids in InitProducerId and must never assign an id twice, so the controller allocates them in blocks (1000
+ids) and writes a ProducerIdsRecord before it responds. A broker that restarts loses its unused ids; 63 bits are enough
+for that. The block is ``producer_id_start`` to ``producer_id_start + producer_id_len - 1``. STALE_BROKER_EPOCH means
+that the broker has registered again in the meantime.
 """
 
 from __future__ import annotations

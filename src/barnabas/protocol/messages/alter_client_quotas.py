@@ -1,12 +1,12 @@
 """AlterClientQuotas (API 49): sets and removes client quotas (KIP-546).
 
-An administrator's request, forwarded to the controller. An *entity* is the combination of names a quota is for: a
-``user``, a ``client-id``, both together, or an ``ip`` alone. A null name is the default, used for every name that has
-no entry of its own; it is not a wildcard. The keys are ``producer_byte_rate``, ``consumer_byte_rate``,
-``request_percentage`` and ``controller_mutation_rate``, and for an ip ``connection_creation_rate``. What is not
-mentioned stays as it is.
+An administrator's request, forwarded to the controller. An *entity* is the combination of names that a quota applies
+to: a ``user``, a ``client-id``, both together, or an ``ip`` alone. A null name is the default entity, which applies to
+every name without an entry of its own; it is not a wildcard. The keys are ``producer_byte_rate``,
+``consumer_byte_rate``, ``request_percentage`` and ``controller_mutation_rate``, and for an ip
+``connection_creation_rate``. Keys that the request does not list are unchanged.
 
-Each entry succeeds or fails by itself. ``validate_only`` reports what would happen.
+Each entry succeeds or fails by itself. ``validate_only`` reports the result without applying it.
 
 Versions: v1 flexible.
 """

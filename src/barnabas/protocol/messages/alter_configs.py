@@ -1,8 +1,8 @@
 """AlterConfigs (API 33): replaces the whole configuration of a topic or broker.
 
-Replaces, not changes: every key that is not listed goes back to its default. Two administrators who each read, modify
-and write therefore undo each other's work, which is why IncrementalAlterConfigs exists and this request is
-deprecated. Resource types and names are as in DescribeConfigs. Each resource succeeds or fails by itself.
+Every key that is not listed returns to its default. Two administrators who each read, modify and write therefore undo
+each other's work, which is why IncrementalAlterConfigs exists and this request is deprecated. Resource types and names
+are as in DescribeConfigs. Each resource succeeds or fails by itself.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible.
 """
@@ -29,7 +29,8 @@ class AlterConfigsResource(Struct):
 
 class AlterConfigsRequest(Request, api_key=ApiKey.ALTER_CONFIGS):
     max_entries: ClassVar[int] = 20_000
-    """Each resource is validated with all its settings, on the one thread that heartbeats of brokers wait for, too."""
+    """Each resource is validated with all its settings on the controller thread, which broker heartbeats need too.
+    """
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, default_factory=list)
     validate_only: bool = boolean(default=False)
 

@@ -1,17 +1,17 @@
 """AlterPartition (API 56): a partition leader asks the controller to change the in-sync replicas.
 
-The leader alone knows who keeps up, but the ISR is cluster metadata, so it proposes and the controller decides. Until
-the response is in, the leader counts the *larger* of the old and the proposed ISR when it advances the high watermark:
-a replica that might be in sync must never be missing a committed record.
+Only the leader knows which replicas keep up, but the ISR is cluster metadata, so the leader proposes and the controller
+decides. Until the response arrives, the leader uses the *larger* of the old and the proposed ISR when it advances the
+high watermark: a replica that might be in the ISR must never lack a committed record.
 
-Two fences keep a slow request from doing harm: ``leader_epoch`` (FENCED_LEADER_EPOCH) and ``partition_epoch``, which
-rises with every change to the partition (INVALID_UPDATE_VERSION: the leader's picture is old, wait for metadata).
-INELIGIBLE_REPLICA means that a proposed member is fenced or shutting down; NEW_LEADER_ELECTED that the change was
-made *and* cost the sender its leadership, as happens when a reassignment completes. ``leader_recovery_state`` is 1
-after an unclean election until the new leader has repaired its log.
+Two epochs fence a delayed request: ``leader_epoch`` (FENCED_LEADER_EPOCH) and ``partition_epoch``, which rises with
+every change to the partition (INVALID_UPDATE_VERSION: the leader's state is outdated; wait for new metadata).
+INELIGIBLE_REPLICA means that a proposed member is fenced or shutting down; NEW_LEADER_ELECTED that the change was made
+*and* the sender lost its leadership, as happens when a reassignment completes. ``leader_recovery_state`` is 1 after an
+unclean election until the new leader has repaired its log.
 
 Versions: v2 topic ids, INELIGIBLE_REPLICA (KIP-841); v3 the ISR carries each broker's epoch, so that a broker which
-crashed, restarted empty and re-registered cannot slip back in (KIP-903).
+crashed, restarted empty and re-registered cannot enter the ISR again (KIP-903).
 """
 
 from __future__ import annotations

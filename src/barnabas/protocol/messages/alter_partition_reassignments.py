@@ -1,10 +1,10 @@
 """AlterPartitionReassignments (API 45): moves partitions to other brokers, or cancels a move (KIP-455).
 
-Forwarded to the controller. ``replicas`` is the list to end up with, preferred leader first; null cancels a move
-under way (NO_REASSIGNMENT_IN_PROGRESS when there is none). A response without error means that the move was
-*recorded*. Copying the data takes as long as it takes: ListPartitionReassignments shows what is still going on.
+Forwarded to the controller. ``replicas`` is the target list, preferred leader first; null cancels a move in progress
+(NO_REASSIGNMENT_IN_PROGRESS when there is none). A response without error means that the move was *recorded*. Copying
+the data follows: ListPartitionReassignments shows the moves in progress.
 
-Versions: v1 ``allow_replication_factor_change``; false refuses a target of another size (KIP-860).
+Versions: v1 ``allow_replication_factor_change``; false refuses a target with another replication factor (KIP-860).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """AlterReplicaLogDirs (API 34): moves replicas between the log directories of one broker (KIP-113).
 
-Sent to the broker that has the disks; it is not forwarded and changes nothing on other brokers. The broker builds a
+Sent to the broker that owns the directories; it is not forwarded and does not affect other brokers. The broker builds a
 *future* replica in the other directory, lets it catch up with the current one and swaps the two; the response only says
-that this has begun, DescribeLogDirs shows how far it is. REPLICA_NOT_AVAILABLE means that the broker has no such
-replica yet: the path is remembered for when it gets one.
+that the move has begun, DescribeLogDirs shows its progress. REPLICA_NOT_AVAILABLE means that the broker has no such
+replica yet: it keeps the path for when the replica is created.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible.
 """

@@ -1,8 +1,8 @@
 """AlterShareGroupOffsets (API 91): moves the start offset of a share group's partitions (KIP-932).
 
-Sent by an administrator to the group coordinator. The group must have no members (NON_EMPTY_GROUP). What was acquired
-or acknowledged past the new start offset is forgotten: the coordinator initializes the state of the partition anew,
-with a higher state epoch, through InitializeShareGroupState.
+Sent by an administrator to the group coordinator. The group must have no members (NON_EMPTY_GROUP). Acquired and
+acknowledged states past the new start offset are discarded: the coordinator initializes the state of the partition
+again, with a higher state epoch, through InitializeShareGroupState.
 """
 
 from __future__ import annotations

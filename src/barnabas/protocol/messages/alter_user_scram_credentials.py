@@ -1,12 +1,13 @@
 """AlterUserScramCredentials (API 51): sets and deletes the SCRAM credentials of users (KIP-554).
 
-Forwarded to the controller. The password itself never travels: the client draws a salt, applies PBKDF2 ``iterations``
-times and sends the *salted* password, from which the server derives the two keys that it stores. Somebody who reads
-this request can still impersonate the user, so it belongs on an encrypted listener. ``mechanism`` is 1 for
+Forwarded to the controller. The password itself is never sent: the client chooses a random salt, applies PBKDF2
+``iterations`` times and sends the *salted* password, from which the server derives the two keys that it stores. Anyone
+who reads this request can still impersonate the user, so send it over an encrypted listener. ``mechanism`` is 1 for
 SCRAM-SHA-256, 2 for SCRAM-SHA-512; iterations are bounded, 4096 to 16384.
 
-There is one result per user, not per operation: if one change of a user is refused, none of that user's are made.
-RESOURCE_NOT_FOUND is a deletion of something that is not there, DUPLICATE_RESOURCE the same user and mechanism twice.
+There is one result per user, not per operation: if one change of a user is refused, none of that user's changes is
+made. RESOURCE_NOT_FOUND: the credential to delete does not exist. DUPLICATE_RESOURCE: the request has the same user and
+mechanism twice.
 """
 
 from __future__ import annotations

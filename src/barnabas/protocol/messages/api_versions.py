@@ -1,22 +1,22 @@
-"""ApiVersions (API 18): asks a node which APIs it serves, in which versions, and which features are on.
+"""ApiVersions (API 18): asks a node for the APIs, versions and features that it supports.
 
-The first request on nearly every connection, served before authentication and on every kind of listener. Everything
-a client sends afterwards is the highest version both sides have. Because it comes before any agreement, it must
-survive disagreement:
+The first request on nearly every connection, served before authentication and on every kind of listener. The client
+then uses the highest version of each API that both sides support. Because this request comes before the versions are
+negotiated, it has two special rules:
 
-- A version that the broker does not know gets a **v0 body**, UNSUPPORTED_VERSION and the one row that
-  matters, the versions of ApiVersions itself; the client asks again with one of those (KIP-511).
-- The **response header is always v0**, also for flexible versions. A client that expected a tag section there would
+- The response to an unknown version is a **v0 body** with UNSUPPORTED_VERSION and one entry, the versions of
+  ApiVersions itself; the client retries with one of those (KIP-511).
+- The **response header is always v0**, even for flexible versions. A client that expected a tag section there would
   misread the error.
 
-``supported_features`` is what this node could run, ``finalized_features`` what the cluster has agreed on, as of the
-metadata offset ``finalized_features_epoch`` (-1: not known). All of these are tagged fields, hence absent below v3.
-The client's software name and version feed the broker's metrics; letters, digits, dots and hyphens only, anything
-else is INVALID_REQUEST.
+``supported_features`` are the levels that this node supports, ``finalized_features`` the levels in force in the
+cluster, as of the metadata offset ``finalized_features_epoch`` (-1: unknown). All of these are tagged fields, hence
+absent below v3. The broker's metrics show the client's software name and version. They may contain letters, digits,
+dots and hyphens only; other characters are refused with INVALID_REQUEST.
 
 Versions: v1 throttle time; v2 client-side throttling (KIP-219); v3 flexible, client software (KIP-511), features
-(KIP-584); v4 a feature's lowest version may be 0 (v3 leaves such features out, KAFKA-17011); v5 the client says which
-cluster and node it means to talk to, and gets REBOOTSTRAP_REQUIRED when an address has changed hands (KIP-1242).
+(KIP-584); v4 a feature's lowest version may be 0 (v3 leaves such features out, KAFKA-17011); v5 the client sends the
+cluster and node id that it expects, and gets REBOOTSTRAP_REQUIRED if another node has that address now (KIP-1242).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SupportedFeatureKey(Struct):
 
 
 class FinalizedFeatureKey(Struct):
-    """A feature level in force; both levels are the same number since features stopped being ranges."""
+    """A feature level in force; both levels are equal, because a finalized feature is no longer a range."""
 
     name: str = string("3+", default="")
     max_version_level: int = int16("3+", default=0)

@@ -1,10 +1,10 @@
 """AssignReplicasToDirs (API 73): a broker reports in which log directory its replicas live (KIP-858).
 
-Sent to the controller when a replica sits somewhere else than the metadata says: after the broker picked a directory
-for a new replica, or moved one. With several disks per broker the controller must know which replicas go down with a
-failed directory, and the broker must not serve a replica whose place is unknown to the cluster. Directories are the
-UUIDs from their ``meta.properties``, not paths. Errors come per partition; a top-level one, such as
-STALE_BROKER_EPOCH, voids the request.
+Sent to the controller when the directory of a replica differs from the metadata: after the broker picked a directory
+for a new replica, or moved one. With several disks per broker the controller must know which replicas a failed
+directory takes offline, and the broker must not serve a replica whose directory the cluster does not know. Directories
+are the UUIDs from their ``meta.properties``, not paths. Each partition has its own error; a top-level error, such as
+STALE_BROKER_EPOCH, applies to the whole request.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """BeginQuorumEpoch (API 53): a new raft leader announces itself to the other voters.
 
-Followers pull in KRaft, so a fresh leader has no channel to those who did not vote for it. This request is that
-channel: it is sent right after an election and again to every voter that does not fetch. The receiver adopts leader
-and epoch and starts fetching.
+In KRaft, followers pull, so the voters that did not vote for a new leader do not learn about it. The leader therefore
+sends this request right after an election, and again to every voter that does not fetch. The receiver adopts leader and
+epoch and starts fetching.
 
-A receiver that knows a newer epoch responds with FENCED_LEADER_EPOCH and says which, and the sender steps down.
-``leader_id`` -1 in the response is "I know of none". INVALID_VOTER_KEY means that the request was meant for another
-node or another disk.
+A receiver that knows a newer epoch responds with FENCED_LEADER_EPOCH and that epoch, and the sender steps down.
+``leader_id`` -1 in the response: no leader known. INVALID_VOTER_KEY means that the request was meant for another node
+or another disk.
 
 Versions: v1 flexible, the receiver's id and directory, the leader's endpoints (KIP-853).
 """

@@ -1,20 +1,19 @@
-"""BrokerHeartbeat (API 63): a broker tells the active controller that it lives, and learns what it may do.
+"""BrokerHeartbeat (API 63): a broker tells the active controller that it is alive, and learns its state.
 
-Sent every ``broker.heartbeat.interval.ms`` (2 s). A broker that stays silent for ``broker.session.timeout.ms`` (9 s)
-is *fenced*: it leads nothing, drops out of every ISR that has another member, and clients no longer see it. The same
-request drives the whole life of a broker:
+Sent every ``broker.heartbeat.interval.ms`` (2 s). A broker that sends none for ``broker.session.timeout.ms`` (9 s) is
+*fenced*: it leads no partition, is removed from every ISR that has another member, and clients no longer see it. The
+same request drives the whole life cycle of a broker:
 
-- **Starting.** It registers fenced and keeps ``want_fence`` set while it recovers its logs. The controller unfences
-  it once the flag is gone and ``current_metadata_offset`` has reached the broker's own registration
-  (``is_caught_up``), so nobody is directed to a broker that has not heard of the topics.
-- **Stopping.** With ``want_shut_down`` the controller moves leadership away; the broker keeps heartbeating until
-  ``should_shut_down`` says that it may go.
+- **Starting.** It registers fenced and keeps ``want_fence`` set while it recovers its logs. The controller unfences it
+  once the flag is cleared and ``current_metadata_offset`` has reached the broker's own registration (``is_caught_up``),
+  so no client is sent to a broker that does not know the topics yet.
+- **Stopping.** With ``want_shut_down`` the controller moves leadership away; the broker keeps sending heartbeats until
+  the response has ``should_shut_down`` set.
 
-``is_fenced`` defaults to true: silence is not permission. STALE_BROKER_EPOCH means that this incarnation is not the
-registered one any more.
+``is_fenced`` defaults to true. STALE_BROKER_EPOCH means that this incarnation is no longer the registered one.
 
 Versions: v1 failed log directories (KIP-858); v2 cordoned log directories, which get no new replicas; null until the
-broker has got far enough to know them (KIP-1066).
+broker has determined them (KIP-1066).
 """
 
 from __future__ import annotations

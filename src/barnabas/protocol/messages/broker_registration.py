@@ -1,19 +1,18 @@
-"""BrokerRegistration (API 62): a broker process enters the cluster (KIP-631).
+"""BrokerRegistration (API 62): registers a broker process with the cluster (KIP-631).
 
 Sent to the active controller once per process start, before any heartbeat. The response carries the *broker epoch*, the
-offset of the RegisterBrokerRecord in the metadata log. From then on every controller request of the broker quotes it,
-which fences whatever an earlier incarnation still has in flight. The broker starts out fenced; BrokerHeartbeat takes
-it from there.
+offset of the RegisterBrokerRecord in the metadata log. Every later request of the broker to the controller carries this
+epoch, which fences the requests that an earlier incarnation still has in flight. The broker starts fenced;
+BrokerHeartbeat unfences it.
 
 ``incarnation_id`` is random per process. While one incarnation is alive, another with the same id is refused with
-DUPLICATE_BROKER_REGISTRATION, which after a crash simply means: wait for the old session to run out and try again.
-INCONSISTENT_CLUSTER_ID is a broker with another cluster's disks; UNSUPPORTED_VERSION one that cannot run a feature
-level in force. -1 as the epoch: not registered.
+DUPLICATE_BROKER_REGISTRATION, which after a crash means: wait for the old session to expire and retry.
+INCONSISTENT_CLUSTER_ID: the disks of the broker belong to another cluster. UNSUPPORTED_VERSION: the broker does not
+support a feature level in force. An epoch of -1: not registered.
 
 Versions: v1 ``is_migrating_zk_broker``, a leftover that must be false; v2 ids of the log directories (KIP-858); v3
-``previous_broker_epoch``, read from the clean-shutdown file: if it is the last one the controller gave, the broker
-lost nothing and may stay an eligible leader (KIP-966), -1 after a crash; v4 features whose lowest version is 0
-(KAFKA-17011).
+``previous_broker_epoch``, read from the clean-shutdown file: if it is the broker's last epoch, the broker lost no data
+and may stay an eligible leader (KIP-966); -1 after a crash; v4 features whose lowest version is 0 (KAFKA-17011).
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """ConsumerGroupDescribe (API 69): shows consumer groups that use the new protocol (KIP-848).
 
-Sent by an administrator to the coordinator of each group. For every member it lists two assignments: ``assignment``
-is what the member holds now, ``target_assignment`` what it will hold when the group has settled; they differ while
-partitions wait to be given up by somebody else. The same goes for ``group_epoch`` (rises when members or topics
-change) and ``assignment_epoch`` (the group epoch for which a target was last computed).
+Sent by an administrator to the coordinator of each group. For every member it lists two assignments: ``assignment`` is
+what the member owns now, ``target_assignment`` what it will own after the rebalance; they differ while other members
+still have to revoke partitions. Likewise ``group_epoch`` rises when members or topics change, and ``assignment_epoch``
+is the group epoch for which a target was last computed.
 
 A classic group is not found here (GROUP_ID_NOT_FOUND): DescribeGroups shows those. ``authorized_operations`` is a bit
-set, bit *n* for the ACL operation with code *n*; -2147483648 means that it was not asked for.
+set, bit *n* for the ACL operation with code *n*; -2147483648 means that it was not requested.
 
 Versions: v1 ``member_type``: 0 classic protocol, 1 consumer protocol, -1 unknown (KIP-1099). A group can hold both
 kinds while its members are upgraded one by one.

@@ -1,24 +1,24 @@
-"""ConsumerGroupHeartbeat (API 68): joins, keeps up, rebalances and leaves a consumer group (KIP-848).
+"""ConsumerGroupHeartbeat (API 68): joins, stays in, rebalances and leaves a consumer group (KIP-848).
 
-The whole group protocol in one request. The coordinator computes assignments; members report what they own and are
-told, one step at a time, what to own next. Nobody waits at a barrier as in JoinGroup: a rebalance is many small,
-independent steps.
+The whole group protocol in one request. The coordinator computes assignments; members report the partitions they own,
+and each response assigns the next step. There is no barrier as in JoinGroup: a rebalance is many small, independent
+steps.
 
-``member_epoch`` says what the sender wants: 0 join, positive stay, -1 leave, -2 leave for a moment (a static member
-that will be back keeps its partitions reserved). The member steps up to the epoch in the response and quotes it
-everywhere, OffsetCommit included.
+``member_epoch`` says what the sender wants: 0 join, positive stay, -1 leave, -2 leave temporarily (a static member that
+will return keeps its partitions reserved). The member adopts the epoch in the response and sends it in all requests,
+OffsetCommit included.
 
-Fields are sent **only when they changed**: null, or -1 for the rebalance timeout, is "as before". A joining member
-sends everything, with ``topic_partitions`` empty. Likewise ``assignment`` null in the response is "unchanged", whereas
-an empty one means "give up everything". The member revokes what it lost, reports the rest in ``topic_partitions``,
-and only then do others receive the freed partitions.
+Fields are sent **only when they changed**: null, or -1 for the rebalance timeout, means "unchanged". A joining member
+sends everything, with ``topic_partitions`` empty. Likewise ``assignment`` null in the response means "unchanged",
+whereas an empty one means "revoke everything". The member revokes the partitions it lost and reports the rest in
+``topic_partitions``; only then are the freed partitions assigned to others.
 
 FENCED_MEMBER_EPOCH and UNKNOWN_MEMBER_ID: drop all partitions at once and join again with epoch 0.
 UNRELEASED_INSTANCE_ID: another process still uses this static id. Send the next heartbeat after
-``heartbeat_interval_ms``, or at once if there is news to report.
+``heartbeat_interval_ms``, or at once if a field has changed.
 
-Versions: v1 the client makes up its own member id, a UUID (KIP-1082), so that a retried join is not a second member
-(in v0 the coordinator may do it); ``subscribed_topic_regex``, evaluated by the broker with RE2/J,
+Versions: v1 the client generates its own member id, a UUID (KIP-1082), so that a retried join does not add a second
+member (in v0 the coordinator may generate it); ``subscribed_topic_regex``, evaluated by the broker with RE2/J,
 INVALID_REGULAR_EXPRESSION.
 """
 

@@ -1,16 +1,16 @@
-"""The consumer embedded protocol: what classic consumers say to each other through JoinGroup and SyncGroup.
+"""The consumer embedded protocol: the messages that classic consumers exchange through JoinGroup and SyncGroup.
 
-To the broker these are opaque bytes. A member's *subscription* is the ``metadata`` of its JoinGroup; the group's
-leader collects them all, computes, and hands each member its *assignment* through SyncGroup. Kafka Connect and others
-put their own formats in the same place.
+To the broker these are opaque bytes. A member's *subscription* is the ``metadata`` of its JoinGroup; the group's leader
+collects all of them, computes the assignment, and gives each member its *assignment* through SyncGroup. Kafka Connect
+and others use their own formats in the same fields.
 
-Both messages are preceded by an int16 version, which is not part of the classes below. A reader that meets a newer
-version reads it as the newest one it knows and ignores the rest; so versions may only append. The same version number
-is used for both messages.
+Both messages are preceded by an int16 version, which is not part of the classes below. A reader decodes a newer version
+as the newest one it knows and ignores the rest; so versions may only append. The same version number is used for both
+messages.
 
 Versions: v1 ``owned_partitions``, the basis of cooperative rebalancing (KIP-429); v2 ``generation_id``, so that the
-leader can tell a stale claim of ownership, -1 if unknown (KIP-792); v3 ``rack_id`` (KIP-881). The assignment has been
-the same since v0.
+leader can recognize a stale claim of ownership, -1 if unknown (KIP-792); v3 ``rack_id`` (KIP-881). The assignment has
+been the same since v0.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""ControllerRegistration (API 70): a controller makes its endpoints and features known to the cluster (KIP-919).
+"""ControllerRegistration (API 70): registers the endpoints and features of a controller (KIP-919).
 
-Every controller, standby or active, sends it to the active controller once per process start. The
-RegisterControllerRecord that results tells clients that talk to controllers directly where the others are, and keeps
-a feature from being raised above what some controller can run. It does not make the node a voter; that is
-AddRaftVoter. ``zk_migration_ready`` is a leftover, always false.
+Every controller, standby or active, sends it to the active controller once per process start. The resulting
+RegisterControllerRecord gives clients of controllers the endpoints of the others, and prevents raising a feature above
+the level that every controller supports. It does not make the node a voter; that is AddRaftVoter.
+``zk_migration_ready`` is a leftover, always false.
 """
 
 from __future__ import annotations

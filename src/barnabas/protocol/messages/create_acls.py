@@ -2,8 +2,8 @@
 
 Forwarded to the controller. An entry reads "*principal*, from *host*, is *allowed or denied* an *operation* on a
 *resource*". The principal is ``User:alice`` or ``User:*``; the host is an address or ``*``. Results carry no names:
-they are in the order of the request. Adding an entry that exists is no error; SECURITY_DISABLED means that the
-cluster runs no authorizer.
+they are in the order of the request. Adding an existing entry succeeds. SECURITY_DISABLED means that the cluster has no
+authorizer.
 
 The codes, here and in DescribeAcls and DeleteAcls:
 

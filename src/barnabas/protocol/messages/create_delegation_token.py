@@ -1,11 +1,11 @@
-"""CreateDelegationToken (API 38): issues a token with which a principal's workers can authenticate (KIP-48).
+"""CreateDelegationToken (API 38): issues a token that authenticates on behalf of a principal (KIP-48).
 
-Forwarded to the controller. The holder logs in by SCRAM with ``token_id`` as the name and ``hmac`` as the password;
-the hmac is therefore a secret, and is shown here and in DescribeDelegationToken only. Two deadlines:
-``expiry_timestamp_ms`` can be pushed back by RenewDelegationToken, ``max_timestamp_ms`` cannot. ``max_lifetime_ms``
--1 asks for the cluster's maximum.
+Forwarded to the controller. The holder authenticates by SCRAM with ``token_id`` as the name and ``hmac`` as the
+password. The hmac is therefore a secret; only this response and DescribeDelegationToken contain it. Two deadlines:
+RenewDelegationToken can extend ``expiry_timestamp_ms``, but not ``max_timestamp_ms``. ``max_lifetime_ms`` -1 requests
+the cluster's maximum.
 
-DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated, or by a token itself.
+DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: the connection is not authenticated, or was authenticated by a token.
 DELEGATION_TOKEN_AUTH_DISABLED: the cluster has no secret key configured to sign tokens with.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible; v3 a token for another owner, null for the requester, and

@@ -1,8 +1,8 @@
 """CreatePartitions (API 37): adds partitions to topics.
 
 Forwarded to the controller. ``count`` is the total wanted, not the number to add, and can only grow. ``assignments``
-places the *new* partitions only, in order; null leaves it to the controller. Keys hash to other partitions
-afterwards, and no record moves. ``validate_only`` checks without doing.
+places the *new* partitions only, in order; null leaves it to the controller. Afterwards keys hash to other partitions;
+existing records do not move. ``validate_only`` checks without applying.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible; v3 THROTTLING_QUOTA_EXCEEDED when the controller mutation
 quota is used up (KIP-599).

@@ -5,9 +5,9 @@ given, -1 for the cluster's default, or ``assignments`` spells out the replicas 
 first, and the two numbers must be -1. A null config value is refused (INVALID_CONFIG). REQUEST_TIMED_OUT does not
 undo anything: the topic may exist a moment later.
 
-Success means that the metadata log has the topic; brokers hear of it shortly after, so a producer may still see
-UNKNOWN_TOPIC_OR_PARTITION for a while. The response tells how the topic turned out. Somebody who may create but not
-describe configurations gets null ``configs`` and the reason in ``topic_config_error_code``.
+Success means that the metadata log has the topic; brokers learn of it shortly after, so a producer may still see
+UNKNOWN_TOPIC_OR_PARTITION for a while. The response describes the created topic. A caller that may create topics but
+not describe configurations gets null ``configs`` and the reason in ``topic_config_error_code``.
 
 Versions: v3 client-side throttling (KIP-219); v4 defaults for partitions and replication factor (KIP-464); v5
 flexible, configs in the response (KIP-525); v6 THROTTLING_QUOTA_EXCEEDED when the controller mutation quota is used up
@@ -28,7 +28,7 @@ class CreatableReplicaAssignment(Struct):
 
 
 class CreatableTopicConfig(Struct):
-    """A setting asked for."""
+    """A requested setting of a topic."""
 
     name: str = string(default="")
     value: str | None = string(default="", nullable="0+")
@@ -49,7 +49,7 @@ class CreateTopicsRequest(Request, api_key=ApiKey.CREATE_TOPICS):
 
 
 class CreatableTopicConfigs(Struct):
-    """A setting as it came out; ``config_source`` as in DescribeConfigs."""
+    """The resulting value of a setting; ``config_source`` as in DescribeConfigs."""
 
     name: str = string("5+", default="")
     value: str | None = string("5+", default="", nullable="5+")

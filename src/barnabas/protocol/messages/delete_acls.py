@@ -1,9 +1,9 @@
 """DeleteAcls (API 31): removes every access control entry that matches one of the filters.
 
-Forwarded to the controller. A null name, principal or host in a filter matches all; so does code 1 (any) for the
-numbers, which are listed in :mod:`~barnabas.protocol.messages.create_acls`. Pattern type 2 (match) finds whatever
-applies to the named resource: the literal entry, the wildcard and all fitting prefixes. The response has one result per
-filter, in order, with the entries that went.
+Forwarded to the controller. A null name, principal or host in a filter matches all; so does code 1 (any) for the codes,
+which are listed in :mod:`~barnabas.protocol.messages.create_acls`. Pattern type 2 (match) finds every entry that
+applies to the named resource: the literal entry, the wildcard and all matching prefixes. The response has one result
+per filter, in order, with the deleted entries.
 
 Versions: v1 resource pattern types (KIP-290); v2 flexible; v3 the user resource (KIP-373).
 """

@@ -1,7 +1,7 @@
 """DeleteGroups (API 42): deletes groups of any type, with their committed offsets.
 
-Sent to the coordinator of each group. A group must be empty (NON_EMPTY_GROUP); GROUP_ID_NOT_FOUND when there is none.
-For a share group the delivery state held by the share coordinators goes as well.
+Sent to the coordinator of each group. A group must be empty (NON_EMPTY_GROUP); GROUP_ID_NOT_FOUND if it does not exist.
+For a share group, the delivery state in the share coordinators is deleted as well.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible; v3 an error message per group, with GROUP_DELETION_FAILED.
 """

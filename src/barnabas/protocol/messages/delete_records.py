@@ -1,11 +1,11 @@
-"""DeleteRecords (API 21): moves the log start offset forward, so that older records are gone for readers.
+"""DeleteRecords (API 21): advances the log start offset, so that older records are no longer readable.
 
-Sent to the leader of each partition. ``offset`` becomes the first readable one; -1 stands for the high watermark,
-that is, everything committed. Nothing past the high watermark can be deleted (OFFSET_OUT_OF_RANGE), nor from a topic
-that is only compacted (POLICY_VIOLATION). The disk is freed later, segment by segment.
+Sent to the leader of each partition. ``offset`` becomes the first readable offset; -1 means the high watermark, that
+is, all committed records. Nothing past the high watermark can be deleted (OFFSET_OUT_OF_RANGE), nor from a topic that
+is only compacted (POLICY_VIOLATION). The disk is freed later, segment by segment.
 
-The request waits until all live replicas have followed; ``low_watermark`` is the lowest log start offset among them,
--1 on an error. Kafka Streams uses it to trim its repartition topics.
+The request waits until all live replicas have advanced theirs; ``low_watermark`` is the lowest log start offset among
+them, -1 on an error. Kafka Streams uses it to trim its repartition topics.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible.
 """

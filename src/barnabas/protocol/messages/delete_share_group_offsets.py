@@ -1,7 +1,7 @@
-"""DeleteShareGroupOffsets (API 92): makes a share group forget whole topics (KIP-932).
+"""DeleteShareGroupOffsets (API 92): deletes the offsets of a share group for whole topics (KIP-932).
 
-Sent by an administrator to the group coordinator; the group must be empty (NON_EMPTY_GROUP). It works by topic, not
-by partition. If the group subscribes to the topic again, it starts where ``share.auto.offset.reset`` says.
+Sent by an administrator to the group coordinator; the group must be empty (NON_EMPTY_GROUP). It works by topic, not by
+partition. If the group subscribes to the topic again, ``share.auto.offset.reset`` determines where it starts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DeleteShareGroupState (API 86): drops the delivery state of share partitions (KIP-932).
 
-Between brokers: the group coordinator, after a share group or its offsets were deleted, to the share coordinator that
-persists the state. The share coordinator writes a tombstone for each partition.
+Sent by the group coordinator, after a share group or its offsets were deleted, to the share coordinator that stores the
+state. The share coordinator writes a tombstone for each partition.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """DeleteTopics (API 20): deletes topics, by name or by id.
 
-Forwarded to the controller. Success means that the topic is gone from the metadata; brokers drop the data in the
-background. Deleting by id is the safe way: by the time the request arrives, the *name* may belong to a new topic.
+Forwarded to the controller. Success means that the topic is removed from the metadata; brokers delete the data in the
+background. Deleting by id is safer: by the time the request arrives, the *name* may belong to a new topic.
 
-Somebody who may not even know that the topic exists learns nothing from the response: asked by id, its name comes back
-null. TOPIC_DELETION_DISABLED when ``delete.topic.enable`` is off. Up to v5 the names are in ``topic_names``.
+The response does not reveal a topic to a caller that may not describe it: for a deletion by id, the name is null.
+TOPIC_DELETION_DISABLED when ``delete.topic.enable`` is off. Up to v5 the names are in ``topic_names``.
 
 Versions: v2 client-side throttling (KIP-219); v3 TOPIC_DELETION_DISABLED; v4 flexible; v5 error messages,
 THROTTLING_QUOTA_EXCEEDED (KIP-599); v6 ``topics`` with a name or an id, the other one left empty (KIP-516).

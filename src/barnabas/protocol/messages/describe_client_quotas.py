@@ -1,11 +1,11 @@
 """DescribeClientQuotas (API 48): lists the client quotas that match a filter (KIP-546).
 
 Any broker responds. A component selects one part of an entity, by ``match_type``: 0 the name in ``match``, 1 the
-default entry, 2 any entry that has this part at all. Entities may have further parts than those asked for (a filter
-on a user also finds that user's quotas per client id) unless ``strict`` is set; no components at all, not strict,
+default entry, 2 any entry that has this part at all. Unless ``strict`` is set, entities may have more parts than the
+filter (a filter on a user also finds that user's quotas per client id). A filter without components that is not strict
 lists everything.
 
-These are the quotas as configured. Which one applies to a given client is decided by precedence when it connects.
+These are the quotas as configured. Precedence decides which one applies to a client when it connects.
 
 Versions: v1 flexible.
 """

@@ -1,10 +1,10 @@
-"""DescribeCluster (API 60): who is in the cluster (KIP-700).
+"""DescribeCluster (API 60): lists the nodes of the cluster (KIP-700).
 
-The administrator's lean alternative to Metadata. Asked of a broker it lists brokers, of a controller with
-``endpoint_type`` 2 the controllers (KIP-919); the wrong kind is MISMATCHED_ENDPOINT_TYPE or
-UNSUPPORTED_ENDPOINT_TYPE. A controller names the real raft leader in ``controller_id``; a broker names some live
-broker, because clients cannot reach controllers and any broker forwards. ``cluster_authorized_operations`` is a bit
-set over ACL operation codes, -2147483648 if not asked for.
+A smaller alternative to Metadata for administrators. A broker lists the brokers; a controller, with ``endpoint_type``
+2, the controllers (KIP-919). A wrong type is refused with MISMATCHED_ENDPOINT_TYPE or UNSUPPORTED_ENDPOINT_TYPE. A
+controller returns the raft leader as ``controller_id``. A broker returns some live broker, because clients cannot reach
+controllers and any broker forwards. ``cluster_authorized_operations`` is a bit set over ACL operation codes,
+-2147483648 if not requested.
 
 Versions: v1 endpoint types (KIP-919); v2 fenced brokers on request (KIP-1073).
 """

@@ -1,13 +1,13 @@
-"""DescribeConfigs (API 32): the configuration of topics, brokers, groups and telemetry subscriptions.
+"""DescribeConfigs (API 32): shows the configuration of topics, brokers, groups and telemetry subscriptions.
 
-Any broker responds for topics, groups and client metrics; what a broker runs with only that broker can tell, so broker
-and logger requests must go to it. Resource types: 2 topic, 4 broker (an empty name is the dynamic default for all
-brokers), 8 broker logger, 16 client metrics, 32 group. ``configuration_keys`` null lists all keys.
+Any broker responds for topics, groups and client metrics. Only the broker itself knows its own configuration and
+loggers, so requests for these must go to it. Resource types: 2 topic, 4 broker (an empty name is the dynamic default
+for all brokers), 8 broker logger, 16 client metrics, 32 group. ``configuration_keys`` null lists all keys.
 
 ``config_source`` says where the value in force comes from: 1 topic, 2 this broker dynamically, 3 all brokers
 dynamically, 4 the broker's properties file, 5 built-in default, 6 broker logger, 7 client metrics, 8 group.
-``synonyms`` lists every source that had something to say, strongest first. ``config_type``: 1 boolean, 2 string, 3
-int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password. A sensitive value is never told: null.
+``synonyms`` lists every source that sets the value, highest precedence first. ``config_type``: 1 boolean, 2 string, 3
+int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password. A sensitive value is always null.
 
 Versions: v2 client-side throttling (KIP-219); v3 types and documentation (KIP-569); v4 flexible.
 """

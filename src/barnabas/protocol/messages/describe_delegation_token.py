@@ -3,7 +3,8 @@
 ``owners`` null lists every token the caller may see (its own, those it may renew, those it has permission for); an
 empty list finds nothing. The hmac, the secret itself, is part of the response.
 
-Versions: v1 client-side throttling (KIP-219); v2 flexible; v3 who requested the token, if not its owner (KIP-373).
+Versions: v1 client-side throttling (KIP-219); v2 flexible; v3 the requester of the token, which may not be its owner
+(KIP-373).
 """
 
 from __future__ import annotations

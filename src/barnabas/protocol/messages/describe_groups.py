@@ -1,12 +1,12 @@
 """DescribeGroups (API 15): shows groups that use the classic protocol.
 
-Sent to the coordinator of each group. A group of another type is not found here: use ConsumerGroupDescribe,
+Sent to the coordinator of each group. Groups of other types are not found: use ConsumerGroupDescribe,
 ShareGroupDescribe or StreamsGroupDescribe. States: PreparingRebalance, CompletingRebalance, Stable, Empty, Dead.
 ``protocol_data`` (the chosen assignor), the members' metadata and their assignments are filled in while the group is
 Stable only; for consumers the bytes are those of :mod:`~barnabas.protocol.messages.consumer_protocol`.
-``authorized_operations`` is -2147483648 if not asked for.
+``authorized_operations`` is -2147483648 if not requested.
 
-Below v6 a group that does not exist is *no error*: it comes back in the state Dead.
+Below v6 a group that does not exist is *not* an error: the response shows it in the state Dead.
 
 Versions: v1 throttle time; v2 client-side throttling (KIP-219); v3 authorized operations (KIP-430); v4 static ids
 (KIP-345); v5 flexible; v6 GROUP_ID_NOT_FOUND with a message (KIP-1043).

@@ -1,9 +1,9 @@
-"""DescribeLogDirs (API 35): what is in the log directories of one broker (KIP-113).
+"""DescribeLogDirs (API 35): shows the contents of the log directories of one broker (KIP-113).
 
 Each broker responds for its own disks. ``topics`` null means all. ``offset_lag`` is how far the log is behind the high
 watermark; for a *future* replica (``is_future_key``, being built by AlterReplicaLogDirs) how far it is behind the
-current one, so it reaches 0 when the move is about to finish. A directory that has failed reports
-KAFKA_STORAGE_ERROR. Sizes leave out what is in tiered storage.
+current one, so it reaches 0 when the move is about to finish. A directory that has failed reports KAFKA_STORAGE_ERROR.
+Sizes exclude tiered storage.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible; v3 top-level error, so that "not authorized" no longer
 looks like "no directories"; v4 size of the volume and free space, -1 unknown (KIP-827); v5 ``is_cordoned``

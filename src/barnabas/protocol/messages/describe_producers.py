@@ -1,8 +1,8 @@
-"""DescribeProducers (API 61): the producer state of partitions, as their leader keeps it (KIP-664).
+"""DescribeProducers (API 61): shows the producer state that the leader of a partition keeps (KIP-664).
 
-For hunting down *hanging transactions*: a producer whose transaction the coordinator has forgotten, but whose
-``current_txn_start_offset`` still holds back the last stable offset, so that read-committed consumers stand still.
-Sent to the leader of each partition. -1 is "none" for that offset, the last sequence and the last timestamp.
+Used to find *hanging transactions*: the coordinator no longer knows the transaction of a producer, but its
+``current_txn_start_offset`` still keeps the last stable offset from advancing, so that read-committed consumers are
+stuck. Sent to the leader of each partition. -1 means "none" for that offset, the last sequence and the last timestamp.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""DescribeQuorum (API 55): how the metadata quorum is doing.
+"""DescribeQuorum (API 55): shows the state of the metadata quorum.
 
-Brokers forward it; only the raft leader can respond, others send NOT_LEADER_OR_FOLLOWER. Voters and observers
-(brokers, mostly) are listed with the log end offset that their last fetch revealed, -1 unknown.
-``last_fetch_timestamp`` is when they fetched, ``last_caught_up_timestamp`` when they were last level with the
-leader's log end; -1 unknown. The leader shows the present as its own.
+Brokers forward it; only the raft leader can respond, others return NOT_LEADER_OR_FOLLOWER. Voters and observers (mostly
+brokers) are listed with the log end offset of their last fetch. ``last_fetch_timestamp`` is the time of that fetch,
+``last_caught_up_timestamp`` the last time at which they had reached the leader's log end. All are -1 if unknown. For
+itself, the leader reports the current time.
 
 Versions: v1 the two timestamps (KIP-836); v2 error messages, directory ids and the voters' endpoints (KIP-853).
 """

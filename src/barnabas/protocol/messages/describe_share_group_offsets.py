@@ -1,9 +1,9 @@
-"""DescribeShareGroupOffsets (API 90): where share groups stand (KIP-932).
+"""DescribeShareGroupOffsets (API 90): shows the start offsets and the lag of share groups (KIP-932).
 
-Sent to the group coordinator, which asks the share coordinators (ReadShareGroupStateSummary). ``topics`` null asks
-for all of a group's topics. A share group has no committed offset: ``start_offset`` is the first record not yet done
-with, and some after it may be done already. -1: not initialized. ``lag`` counts the records that still have to be
-delivered, not simply log end minus start.
+Sent to the group coordinator, which asks the share coordinators (ReadShareGroupStateSummary). ``topics`` null requests
+all topics of the group. A share group has no committed offset: ``start_offset`` is the first record that is not
+completed, and some after it may be completed already. -1: not initialized. ``lag`` counts the records that still have
+to be delivered, not simply log end minus start.
 
 Versions: v1 ``lag``, -1 unknown (KIP-1226).
 """

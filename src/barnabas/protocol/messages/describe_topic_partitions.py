@@ -1,15 +1,14 @@
-"""DescribeTopicPartitions (API 75): topics and partitions page by page (KIP-966).
+"""DescribeTopicPartitions (API 75): lists topics and partitions page by page (KIP-966).
 
-What administrators use instead of Metadata: responses of bounded size, and two more replica sets. Any broker responds.
-No ``topics`` means all of them. The broker sorts topics by name and stops after ``response_partition_limit``
-partitions (or its own ``max.request.partition.size.limit``, 2000, whichever is lower); ``next_cursor`` then says
-where to go on, and goes into the next request as it is. Null: that was the last page. A topic cut by the limit
-appears on both pages, with different partitions. The cursor's topic must be among those asked for.
+Administrators use it instead of Metadata: responses have a bounded size, and two more replica sets. Any broker
+responds. No ``topics`` means all topics. The broker sorts topics by name and stops after ``response_partition_limit``
+partitions (or its own ``max.request.partition.size.limit``, 2000, whichever is lower); ``next_cursor`` then says where
+to continue, and is copied unchanged into the next request. Null marks the last page. A topic that the limit splits
+appears on both pages, with different partitions. The cursor's topic must be among the requested ones.
 
-``eligible_leader_replicas`` were in the ISR when it fell below ``min.insync.replicas`` and have every committed
-record, so that one of them can be elected without loss. ``last_known_elr`` were that, but have had an unclean
-shutdown since. Both are nullable in the schema, yet must be sent as lists, empty if need be: Kafka's admin client
-does not cope with null.
+``eligible_leader_replicas`` were in the ISR when it fell below ``min.insync.replicas`` and have every committed record,
+so that one of them can be elected without loss. ``last_known_elr`` were eligible, but have had an unclean shutdown
+since. Both are nullable in the schema, but must be sent as lists, possibly empty: Kafka's admin client fails on null.
 """
 
 from __future__ import annotations

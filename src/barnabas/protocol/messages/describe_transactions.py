@@ -1,9 +1,9 @@
-"""DescribeTransactions (API 65): the state of transactions, as their coordinator keeps it (KIP-664).
+"""DescribeTransactions (API 65): shows the state of transactions (KIP-664).
 
 Sent to the coordinator of each transactional id. States: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit,
-CompleteAbort, PrepareEpochFence. An id that the coordinator does not know is TRANSACTIONAL_ID_NOT_FOUND. ``topics``
-are the partitions of the current transaction; once it is being ended, those whose marker is still missing. A start
-time of -1: there never was a transaction. No ids asked for, none returned: ListTransactions finds them.
+CompleteAbort, PrepareEpochFence. An unknown id gets TRANSACTIONAL_ID_NOT_FOUND. ``topics`` are the partitions of the
+current transaction; while it ends, those whose marker is still missing. A start time of -1: there never was a
+transaction. A request without ids returns nothing: ListTransactions lists the ids.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""DescribeUserScramCredentials (API 50): which users have SCRAM credentials (KIP-554).
+"""DescribeUserScramCredentials (API 50): lists the users that have SCRAM credentials (KIP-554).
 
-``users`` null or empty lists all. Mechanism (1 SCRAM-SHA-256, 2 SCRAM-SHA-512) and iterations are all that is told;
-salts and keys stay in the server. A user without credentials is RESOURCE_NOT_FOUND, one named twice
-DUPLICATE_RESOURCE.
+``users`` null or empty lists all. Mechanism (1 SCRAM-SHA-256, 2 SCRAM-SHA-512) and iterations are returned; salts and
+keys are not. A user without credentials gets RESOURCE_NOT_FOUND, a user listed twice DUPLICATE_RESOURCE.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """ElectLeaders (API 43): asks the controller to elect partition leaders now (KIP-460).
 
-``election_type`` 0 gives leadership back to the *preferred* replica, the first of the replica list, if it is in sync:
-how load is evened out after a restart. Type 1 is an *unclean* election, for a partition that has no leader and no
-replica in sync: some live replica takes over and what it lacks is lost.
+``election_type`` 0 returns leadership to the *preferred* replica, the first of the replica list, if it is in sync: this
+balances the load after a restart. Type 1 is an *unclean* election, for a partition that has no leader and no replica in
+sync: a live replica becomes the leader, and the records it lacks are lost.
 
-``topic_partitions`` null means all partitions; those with nothing to do are then left out of the response, whereas a
-partition asked for by name reports ELECTION_NOT_NEEDED. That is an error code, but not a failure.
-PREFERRED_LEADER_NOT_AVAILABLE and ELIGIBLE_LEADERS_NOT_AVAILABLE: nobody fit to lead is alive.
+``topic_partitions`` null means all partitions; partitions that need no election are then left out of the response,
+whereas a partition requested by name gets ELECTION_NOT_NEEDED. That is an error code, but not a failure.
+PREFERRED_LEADER_NOT_AVAILABLE and ELIGIBLE_LEADERS_NOT_AVAILABLE: no suitable replica is alive.
 
 Versions: v1 unclean elections, top-level error; v2 flexible.
 """

@@ -1,10 +1,10 @@
-"""EndQuorumEpoch (API 54): a raft leader that shuts down tells the voters to elect another at once.
+"""EndQuorumEpoch (API 54): a raft leader that shuts down tells the voters to elect a new leader at once.
 
-Without it the voters would notice only when their fetches fail or time out. The request lists them in order of how
-far their logs are: the first starts an election immediately, the others wait a little longer the further down they
-stand, so that they do not compete.
+Without it the voters would notice only when their fetches fail or time out. The request lists the voters by log end
+offset, the most advanced first. The first starts an election immediately; each of the others waits longer than the one
+before it, so that they do not compete.
 
-``leader_id`` -1 in the response is "I know of none".
+``leader_id`` -1 in the response: no leader known.
 
 Versions: v1 flexible, ``preferred_candidates`` with directory ids in place of ``preferred_successors``, endpoints of
 the leader (KIP-853).

@@ -1,7 +1,7 @@
 """ExpireDelegationToken (API 40): ends a delegation token early, or sets its expiry (KIP-48).
 
 Forwarded to the controller; allowed to the token's owner and its renewers. A negative period removes the token now.
-Otherwise it expires that many milliseconds from now, but never after its maximum lifetime. Connections that logged in
+Otherwise it expires that many milliseconds from now, but never after its maximum lifetime. Connections authenticated
 with the token stay open until they have to authenticate again.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible.

@@ -1,42 +1,42 @@
-"""Fetch (API 1): reads records; the request of consumers, of follower replicas and of the metadata log.
+"""Fetch (API 1): reads records, for consumers, follower replicas and readers of the metadata log.
 
 Sent to the leader of the partitions (a consumer may also read from a follower in its rack, KIP-392). The broker holds
-the request until ``min_bytes`` are there or ``max_wait_ms`` are over: long polling, which makes both an idle and a
-busy consumer cheap. Partitions are served in the order of the request until ``max_bytes`` is reached, so a client
-rotates them. The limits are soft: the first batch of the first partition that has data is sent whole, however large,
-or the reader could never get past it (KIP-74).
+the request until ``min_bytes`` are available or ``max_wait_ms`` have passed. This long polling makes both idle and busy
+consumers cheap. Partitions are served in the order of the request until ``max_bytes`` is reached, so a client rotates
+them. The limits are soft: the first batch of the first partition that has data is sent whole, whatever its size,
+because the reader could otherwise never pass it (KIP-74).
 
-What comes back is **a stretch of the log as it is**: batches, compressed as the producer sent them. So the first one
-may begin *before* ``fetch_offset``, and the last may be cut off in the middle; the reader skips both ends.
+The response has **an unchanged range of the log**: batches, compressed as the producer sent them. So the first batch
+may begin *before* ``fetch_offset``, and the last may be truncated; the reader skips both ends.
 
-How far one may read depends on who asks. ``replica_id`` -1 is a consumer, which sees up to the high watermark, or up
-to the last stable offset with ``isolation_level`` 1 (read committed). Then ``aborted_transactions`` lists which
-producers' records to drop, from which offset on; the reader does the filtering. A broker id is a follower, which sees
-the whole log, and whose ``fetch_offset`` is its *acknowledgement* of everything before: this is how the leader
-advances the high watermark. -2 is for debugging tools.
+``replica_id`` determines how far the reader may read. -1 is a consumer, which reads up to the high watermark, or up to
+the last stable offset with ``isolation_level`` 1 (read committed). Then ``aborted_transactions`` lists which producers'
+records to drop, from which offset on; the reader does the filtering. A broker id is a follower, which reads the whole
+log. Its ``fetch_offset`` *acknowledges* all records before it, which lets the leader advance the high watermark. -2 is
+for debugging tools.
 
 **Sessions (KIP-227)** keep a request with thousands of unchanged partitions small. ``session_epoch`` 0 is a full
-request that asks for a session; the response's ``session_id`` is it (0: none given). Afterwards the epoch counts 1, 2,
-3 ..., ``topics`` lists only partitions that are new or whose offset moved, ``forgotten_topics_data`` those to drop,
-and the response leaves out partitions without news. -1 is a full request without a session, or closes one.
-FETCH_SESSION_ID_NOT_FOUND and INVALID_FETCH_SESSION_EPOCH: begin again with a full request.
+request that opens a session; the response has its ``session_id`` (0: not opened). Afterwards the epoch counts 1, 2, 3
+..., ``topics`` lists only new partitions and those whose offset moved, ``forgotten_topics_data`` those to remove, and
+the response leaves out unchanged partitions. -1 is a full request without a session, or closes one.
+FETCH_SESSION_ID_NOT_FOUND and INVALID_FETCH_SESSION_EPOCH: start again with a full request.
 
-**Fencing and divergence (KIP-320, KIP-595).** ``current_leader_epoch`` (-1: unknown) gets FENCED_LEADER_EPOCH from a
-leader that is newer and UNKNOWN_LEADER_EPOCH from one that is older. From ``last_fetched_epoch`` the leader sees
-whether the reader's log is a prefix of its own; if not, ``diverging_epoch`` says where to cut, with no records.
-``snapshot_id`` sends a reader of the metadata log that is too far behind to FetchSnapshot.
+**Fencing and divergence (KIP-320, KIP-595).** A ``current_leader_epoch`` (-1: unknown) below the leader's gets
+FENCED_LEADER_EPOCH, one above it UNKNOWN_LEADER_EPOCH. From ``last_fetched_epoch`` the leader determines whether the
+reader's log is a prefix of its own; if not, the response has no records, and ``diverging_epoch`` says where to
+truncate. ``snapshot_id`` directs a reader of the metadata log that is too far behind to FetchSnapshot.
 
-OFFSET_OUT_OF_RANGE: the offset is below the log start or beyond the end. ``preferred_read_replica`` other than -1:
-nothing here, ask that replica. ``current_leader`` and ``node_endpoints`` save a Metadata round trip after a leader
-change.
+OFFSET_OUT_OF_RANGE: the offset is below the log start or beyond the end. ``preferred_read_replica`` other than -1: the
+response has no records; fetch from that replica. ``current_leader`` and ``node_endpoints`` save a Metadata round trip
+after a leader change.
 
 Versions: v5 log start offset; v6 KAFKA_STORAGE_ERROR; v7 incremental sessions (KIP-227); v8 client-side throttling
 (KIP-219); v9 leader epoch (KIP-320); v10 zstd (KIP-110); v11 rack and preferred replica (KIP-392); v12 flexible,
 divergence, current leader, cluster id; v13 topic ids, UNKNOWN_TOPIC_ID (KIP-516); v14 OFFSET_MOVED_TO_TIERED_STORAGE
-for followers (KIP-405); v15 ``replica_state`` with the broker epoch in place of ``replica_id`` (KIP-903); v16
-endpoints of new leaders (KIP-951); v17 directory of the replica (KIP-853); v18 the high watermark the follower knows,
-so that the leader responds early when only that has moved; -1 unknown, the largest int64 if the follower does not do
-this (KIP-1166).
+for followers (KIP-405); v15 ``replica_state`` with the broker epoch in place of ``replica_id`` (KIP-903); v16 endpoints
+of new leaders (KIP-951); v17 directory of the replica (KIP-853); v18 the high watermark that the follower knows, so
+that the leader responds early when only the high watermark has moved; -1 unknown, the largest int64 if the follower
+does not use this (KIP-1166).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from barnabas.protocol.message import Records, Request, Response, Struct
 
 
 class ReplicaState(Struct):
-    """Who asks, from v15 on; left out by consumers, which are replica -1."""
+    """The replica that fetches (v15 and later); omitted by consumers, which are replica -1."""
 
     replica_id: int = int32("15+", default=-1)
     replica_epoch: int = int64("15+", default=-1)
@@ -72,7 +72,7 @@ class FetchTopic(Struct):
 
 
 class ForgottenTopic(Struct):
-    """Partitions to take out of the fetch session."""
+    """Partitions to remove from the fetch session."""
 
     topic: str = string("7-12", default="", ignorable=True)
     topic_id: Uuid = uuid("13+", default=ZERO_UUID, ignorable=True)
@@ -95,7 +95,7 @@ class FetchRequest(Request, api_key=ApiKey.FETCH):
 
 
 class EpochEndOffset(Struct):
-    """The leader's largest epoch not above the reader's, and where it ends: truncate to there and ask again."""
+    """The leader's largest epoch not above the reader's, and its end offset: truncate to there and fetch again."""
 
     epoch: int = int32("12+", default=-1)
     end_offset: int = int64("12+", default=-1)
@@ -112,7 +112,7 @@ class SnapshotId(Struct):
 
 
 class AbortedTransaction(Struct):
-    """Records of this producer from ``first_offset`` up to its next abort marker are to be skipped."""
+    """Readers skip the records of this producer from ``first_offset`` to its next abort marker."""
 
     producer_id: int = int64("4+", default=0)
     first_offset: int = int64("4+", default=0)
@@ -141,7 +141,7 @@ class FetchableTopicResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """Where a broker named in some ``current_leader`` can be reached."""
+    """The endpoint of a broker named in a ``current_leader``."""
 
     node_id: int = int32("16+", default=0)
     host: str = string("16+", default="")

@@ -1,13 +1,13 @@
 """FetchSnapshot (API 59): downloads a snapshot of the metadata log, piece by piece (KIP-630).
 
 For a controller or broker so far behind that the leader no longer has the log it needs; Fetch then responds with the
-``snapshot_id`` to get. The reader asks for ``position`` 0, then for what follows the bytes it has, until it has
-``size`` of them. Pieces are cut by size, so ``unaligned_records`` may begin and end within a batch: the bytes make
-sense only once the file is complete.
+``snapshot_id`` to download. The reader starts at ``position`` 0 and continues after the bytes it has, until it has
+``size`` bytes. Pieces are cut by size, so ``unaligned_records`` may begin and end within a batch: the bytes can be
+decoded only once the file is complete.
 
 Only the leader serves it: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER as in Fetch.
 SNAPSHOT_NOT_FOUND: the leader has deleted it in favour of a newer one; start over with Fetch. POSITION_OUT_OF_RANGE:
-there is no such byte.
+the position is outside of the snapshot.
 
 Versions: v1 directory of the replica, endpoint of the leader (KIP-853).
 """

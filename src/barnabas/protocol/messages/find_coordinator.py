@@ -1,12 +1,13 @@
 """FindCoordinator (API 10): asks which broker coordinates a group, a transactional id or a share partition.
 
-Any broker can tell: the key's hash picks a partition of an internal topic, and the leader of that partition is the
+Any broker can respond: the key's hash picks a partition of an internal topic, and the leader of that partition is the
 coordinator. ``key_type`` 0 is a group (``__consumer_offsets``), 1 a transactional id (``__transaction_state``), 2 a
-share partition (``__share_group_state``; the key is ``group:topicId:partition`` and only brokers ask). The hash is
-Java's ``String.hashCode``, sign bit dropped, modulo the number of partitions.
+share partition (``__share_group_state``; the key is ``group:topicId:partition`` and only brokers request it). The hash
+is Java's ``String.hashCode``, sign bit dropped, modulo the number of partitions.
 
 COORDINATOR_NOT_AVAILABLE is normal at first: the internal topic is being created, or its partition has no leader yet.
-Retry. When a coordinator responds with NOT_COORDINATOR to some other request, its partition has moved: ask here again.
+Retry. When a coordinator responds with NOT_COORDINATOR to some other request, its partition has moved: send this
+request again.
 
 Versions: v1 key types, throttle time, error message; v2 client-side throttling (KIP-219); v3 flexible; v4 many keys
 at once in ``coordinator_keys``, each with its own response and error (KIP-699); v5 TRANSACTION_ABORTABLE (KIP-890); v6

@@ -1,19 +1,19 @@
 """GetTelemetrySubscriptions (API 71): a client asks which metrics the cluster wants from it (KIP-714).
 
-Sent to any broker once connected, and again whenever PushTelemetry says that things have changed. A client without an
-id sends a zero UUID and takes the one in the response for the rest of its life. The broker matches its subscriptions
-against what it knows of the client (id, software, address) and responds with the union:
+Sent to any broker once connected, and again whenever a PushTelemetry response says that the subscriptions have changed.
+A client without an id sends a zero UUID and keeps the id in the response. The broker matches its subscriptions against
+the client's attributes (id, software, address) and responds with the union:
 
 - ``requested_metrics``: name prefixes. An empty list means *none*; the single entry ``*`` means all (a single empty
-  string says the same in the KIP, and as a prefix it would).
+  string, which as a prefix matches everything, means the same in the KIP).
 - ``push_interval_ms``: the shortest interval of the matching subscriptions. The first push is delayed at random, so
   that clients restarted together do not push together.
 - ``delta_temporality``: send counters as differences since the last push, not as totals.
 - ``accepted_compression_types``: in order of preference; ``telemetry_max_bytes``: the limit of one push.
-- ``subscription_id``: a checksum of metrics and interval, mixed with the client's id; to be quoted in each push.
+- ``subscription_id``: a checksum of metrics and interval, mixed with the client's id; each push must carry it.
 
-Asking again before the interval is over is THROTTLING_QUOTA_EXCEEDED, unless the subscriptions have changed. A broker
-that has no receiver configured does not advertise the API at all.
+A repeated request before the interval is over gets THROTTLING_QUOTA_EXCEEDED, unless the subscriptions have changed. A
+broker that has no receiver configured does not advertise the API at all.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Heartbeat (API 12): a member of a classic group says that it is alive.
+"""Heartbeat (API 12): keeps a member of a classic group alive.
 
-Sent to the group coordinator every ``heartbeat.interval.ms``; the member is thrown out after ``session.timeout.ms``
-of silence. The error code is the message: **REBALANCE_IN_PROGRESS** is how members learn that they have to join again
-(the heartbeat counts nonetheless). ILLEGAL_GENERATION: the group has moved on without us. UNKNOWN_MEMBER_ID: we have
-been removed; both mean join anew, and whatever was not committed will be read by somebody else. FENCED_INSTANCE_ID:
-another process with our static id took our place; give up.
+Sent to the group coordinator every ``heartbeat.interval.ms``; the coordinator removes a member that sends none for
+``session.timeout.ms``. The error code carries the information: **REBALANCE_IN_PROGRESS** tells members to join again
+(the heartbeat still counts). ILLEGAL_GENERATION: the group has a newer generation. UNKNOWN_MEMBER_ID: the member was
+removed. Both mean join again; other members read the records whose offsets were not committed. FENCED_INSTANCE_ID:
+another process uses the same static id; stop.
 
-A heartbeat proves that the client's background thread lives, not that the application makes progress: that is what
-``max.poll.interval.ms`` is for, in the client.
+A heartbeat proves that the client's background thread is alive, not that the application makes progress: the client
+checks that with ``max.poll.interval.ms``.
 
 Versions: v1 throttle time; v2 client-side throttling (KIP-219); v3 static ids (KIP-345); v4 flexible.
 """

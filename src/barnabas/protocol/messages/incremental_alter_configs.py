@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs (API 44): changes single configuration keys and leaves the others alone (KIP-339).
 
-Forwarded to the controller; a broker takes requests for its own loggers itself. ``config_operation``: 0 set, 1 delete
+Forwarded to the controller; a broker handles requests for its own loggers itself. ``config_operation``: 0 set, 1 delete
 (back to the default), 2 append to and 3 subtract from a list-valued key. Resource types and names are as in
 DescribeConfigs; for client metrics and groups, setting the first key creates the resource, deleting the last one
 removes it. All keys of one resource change together or not at all.
@@ -31,7 +31,8 @@ class AlterConfigsResource(Struct):
 
 class IncrementalAlterConfigsRequest(Request, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS):
     max_entries: ClassVar[int] = 20_000
-    """Each resource is validated with all its settings, on the one thread that heartbeats of brokers wait for, too."""
+    """Each resource is validated with all its settings on the controller thread, which broker heartbeats need too.
+    """
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, default_factory=list)
     validate_only: bool = boolean(default=False)
 

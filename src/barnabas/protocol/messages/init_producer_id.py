@@ -1,15 +1,15 @@
 """InitProducerId (API 22): gives a producer its identity, and fences its predecessors.
 
-*Without* a transactional id (null) any broker responds at once: a fresh producer id, epoch 0. That is all an
-idempotent producer needs. *With* one it goes to the transaction coordinator, and says: I am now the producer of this
-id, whoever was before me is dead. The coordinator raises the epoch, so that everything the predecessor still sends is
-refused (PRODUCER_FENCED, INVALID_PRODUCER_EPOCH). If it left a transaction open, that is aborted first, and the
-caller is told CONCURRENT_TRANSACTIONS until it is over: retry. Once it succeeds, every earlier transaction is
-decided; so a restarted application may safely read its offsets.
+*Without* a transactional id (null) any broker responds at once: a fresh producer id, epoch 0. That is all an idempotent
+producer needs. *With* one, the request goes to the transaction coordinator and makes the sender the only producer of
+this id. The coordinator raises the epoch, so that everything the predecessor still sends is refused (PRODUCER_FENCED,
+INVALID_PRODUCER_EPOCH). If the predecessor left a transaction open, it is aborted first, and the caller gets
+CONCURRENT_TRANSACTIONS until that is done: retry. Once the request succeeds, every earlier transaction is decided; so a
+restarted application may safely read its offsets.
 
-``producer_id`` and ``producer_epoch`` are -1 in the first call. A producer that wants to continue after an error
-passes its current ones and gets the next epoch, unless somebody else has taken over meanwhile (KIP-360). When the
-epochs of an id run out, a new id follows. ``transaction_timeout_ms`` above ``transaction.max.timeout.ms`` is
+``producer_id`` and ``producer_epoch`` are -1 in the first call. A producer that wants to continue after an error passes
+its current ones and gets the next epoch, unless another producer has taken over meanwhile (KIP-360). When the epochs of
+an id run out, a new id follows. ``transaction_timeout_ms`` above ``transaction.max.timeout.ms`` is
 INVALID_TRANSACTION_TIMEOUT.
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible; v3 continue with an existing id and epoch (KIP-360); v4

@@ -1,9 +1,9 @@
 """InitializeShareGroupState (API 83): creates the delivery state of share partitions (KIP-932).
 
-Between brokers: the group coordinator to the share coordinator, when a share group subscribes to a partition for the
-first time or its offset is reset. ``state_epoch`` rises with each initialization, so that a partition leader which
-still works with the state from before is refused afterwards (FENCED_STATE_EPOCH). ``start_offset`` -1 leaves it open:
-the partition leader will decide by ``share.auto.offset.reset``.
+Sent by the group coordinator to the share coordinator when a share group subscribes to a partition for the first time
+or its offset is reset. ``state_epoch`` rises with each initialization, so that a partition leader which still uses the
+previous state is refused (FENCED_STATE_EPOCH). With ``start_offset`` -1 the partition leader decides by
+``share.auto.offset.reset``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""LeaveGroup (API 13): takes members out of a classic group at once.
+"""LeaveGroup (API 13): removes members from a classic group at once.
 
-Without it the group would wait for their sessions to time out before it rebalances. Consumers send it when they
-close; static members normally do *not*, for they are expected back. An administrator sends it to remove members,
+Without it the group would wait for their sessions to time out before it rebalances. Consumers send it when they close;
+static members normally do *not*, because they are expected to return. An administrator sends it to remove members,
 static ones by ``group_instance_id`` with an empty member id. Each member has its own error code; the top-level one is
 for the request as a whole.
 

@@ -1,8 +1,8 @@
-"""ListConfigResources (API 74): names everything that has, or can have, a configuration.
+"""ListConfigResources (API 74): lists the resources that can have a configuration.
 
 Any broker responds. ``resource_types`` (as in DescribeConfigs) selects; an empty list means all supported types:
-topics, brokers, broker loggers, client metrics and groups. Only for client metrics and groups is there no other way
-to find out what exists.
+topics, brokers, broker loggers, client metrics and groups. For client metrics and groups this is the only way to list
+them.
 
 Versions: v0 client metrics only, under the name ListClientMetricsResources (KIP-1000); v1 resource types (KIP-1142).
 """

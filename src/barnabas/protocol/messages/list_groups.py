@@ -1,8 +1,8 @@
 """ListGroups (API 16): lists the groups that one broker coordinates.
 
-Each broker knows its own groups only; an administrator asks all of them and merges. Filters are names, in any case;
-empty means no filter. Types: Classic, Consumer, Share, Streams. A classic group without members that somebody merely
-committed offsets for has an empty protocol type.
+Each broker knows its own groups only; an administrator asks all of them and merges the results. Filters are names,
+ignoring case; empty means no filter. Types: Classic, Consumer, Share, Streams. A classic group that has committed
+offsets but no members and no subscription has an empty protocol type.
 
 Versions: v1 throttle time; v2 client-side throttling (KIP-219); v3 flexible; v4 states (KIP-518); v5 types (KIP-848).
 """

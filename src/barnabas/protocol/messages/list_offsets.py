@@ -1,8 +1,8 @@
 """ListOffsets (API 2): finds the offset for a point in time, or for one of the ends of the log.
 
 Sent to the leader of the partitions: by a consumer that has nothing committed, by ``seekToBeginning`` and
-``offsetsForTimes``, by tools that compute lag. A ``timestamp`` of 0 or more is milliseconds and finds the *first*
-record at that time or later. Negative ones are names:
+``offsetsForTimes``, by tools that compute lag. A ``timestamp`` of 0 or more is a time in milliseconds and finds the
+*first* record at that time or later. Negative values are named positions:
 
 - -1 latest: the high watermark; with ``isolation_level`` 1 (read committed) the last stable offset
 - -2 earliest: the log start offset
@@ -11,12 +11,12 @@ record at that time or later. Negative ones are names:
 - -5 last one in tiered storage (v9)
 - -6 first one that has yet to be uploaded (v11)
 
-The response is the offset, its timestamp (-1 for the named positions other than -3) and its leader epoch. No such
-record, say all are older: offset -1 and timestamp -1, *without* an error. OFFSET_NOT_AVAILABLE comes from a new
-leader that does not know its high watermark yet: retry, or offsets would seem to go backwards.
+The response is the offset, its timestamp (-1 for the named positions other than -3) and its leader epoch. If there is
+no such record, for example because all are older: offset -1 and timestamp -1, *without* an error. A new leader that
+does not know its high watermark yet returns OFFSET_NOT_AVAILABLE, because offsets would seem to go backwards: retry.
 
-``replica_id`` must be set to -1 by clients: the declared default, 0, is a broker's id, and a broker sees past the
-high watermark.
+Clients must set ``replica_id`` to -1: the declared default, 0, is a broker id, and a broker reads past the high
+watermark.
 
 Versions: v2 isolation level, throttle time; v3 client-side throttling (KIP-219); v4 leader epochs,
 FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH (KIP-320); v5 OFFSET_NOT_AVAILABLE (KIP-207); v6 flexible; v7 -3

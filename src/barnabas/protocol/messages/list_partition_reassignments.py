@@ -1,8 +1,8 @@
 """ListPartitionReassignments (API 46): shows the partitions that are being moved (KIP-455).
 
-Forwarded to the controller. ``topics`` null lists every move under way. Partitions that are not moving are left out
-of the response. ``replicas`` holds old and new together; with ``adding_replicas`` and ``removing_replicas`` one can
-tell where it started and where it will end.
+Forwarded to the controller. ``topics`` null lists all moves in progress. Partitions that are not moving are left out of
+the response. ``replicas`` has the old and the new replicas together; ``adding_replicas`` and ``removing_replicas`` tell
+which are which.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """ListTransactions (API 66): lists the transactional ids that one broker coordinates (KIP-664).
 
-Each coordinator knows its own ids only; an administrator asks every broker. All filters have to match, and an empty
-one matches everything. State names that the broker does not know come back in ``unknown_state_filters`` and find
-nothing. Ids the caller may not describe are left out silently.
+Each coordinator knows its own ids only; an administrator asks every broker. All filters have to match, and an empty one
+matches everything. Unknown state names are returned in ``unknown_state_filters`` and match nothing. Ids that the caller
+may not describe are omitted.
 
-Versions: v1 ``duration_filter``: only transactions that have run longer than so many milliseconds, negative for all
+Versions: v1 ``duration_filter``: only transactions that have run longer than this many milliseconds, negative for all
 (KIP-994); v2 ``transactional_id_pattern``, a RE2/J pattern, INVALID_REGULAR_EXPRESSION (KIP-1152).
 """
 

@@ -1,27 +1,27 @@
-"""Metadata (API 3): brokers, topics, partitions and their leaders; what every client routes by.
+"""Metadata (API 3): lists brokers, topics, partitions and their leaders, for clients to route requests.
 
-Any broker responds, from its own copy of the metadata, which may trail the controller's by a moment. Clients ask at
-the start, every few minutes, and whenever a broker tells them that their picture is old (NOT_LEADER_OR_FOLLOWER and
-the like). The addresses are those of the *listener the request came in on*, which is why advertised listeners matter;
+Any broker responds, from its own copy of the metadata, which may lag slightly behind the controller's. Clients request
+it at the start, every few minutes, and whenever an error shows that their metadata is stale (NOT_LEADER_OR_FOLLOWER and
+similar). The addresses are those of the *listener the request came in on*, which is why advertised listeners matter;
 fenced brokers are left out.
 
-- ``topics`` **null means all, an empty list means none** (in v0 the empty list meant all). Asking for all leaves out
-  silently what the caller may not describe; asking by name gets TOPIC_AUTHORIZATION_FAILED.
-- A topic that does not exist is created on the way if the broker (``auto.create.topics.enable``) and
-  ``allow_auto_topic_creation`` permit, and the response is UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE until
-  that is done. Below v4 a client cannot say no.
+- ``topics`` **null means all, an empty list means none** (in v0 the empty list meant all). A request for all topics
+  omits those that the caller may not describe; a request by name gets TOPIC_AUTHORIZATION_FAILED.
+- A topic that does not exist is created if both ``auto.create.topics.enable`` of the broker and
+  ``allow_auto_topic_creation`` permit it; the response has UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE until the
+  topic exists. Below v4 a client cannot disable this.
 - ``leader_id`` -1 with LEADER_NOT_AVAILABLE: no leader at the moment; retry. Partitions come in no particular order.
-- ``leader_epoch`` lets a client keep what is newer when two brokers disagree: metadata with a lower epoch than the
-  one known is ignored (KIP-320).
+- ``leader_epoch`` lets a client keep the newer metadata when two brokers disagree: it ignores an epoch lower than the
+  one it knows (KIP-320).
 - ``controller_id`` is *some* live broker, not the controller: clients cannot reach controllers, and any broker
   forwards.
-- ``*_authorized_operations`` are bit sets over ACL operation codes; -2147483648 if not asked for.
+- ``*_authorized_operations`` are bit sets over ACL operation codes; -2147483648 if not requested.
 
-Versions: v1 null for all topics, racks, controller, internal topics; v2 cluster id; v3 throttle time; v4
-auto-creation flag; v5 offline replicas (KIP-112); v6 client-side throttling (KIP-219), LISTENER_NOT_FOUND; v7 leader
-epochs (KIP-320); v8 authorized operations (KIP-430); v9 flexible; v10 topic ids in the response (KIP-516; in the
-request they work from v12 on, with a null name); v11 the cluster's authorized operations have moved to
-DescribeCluster (KIP-700); v12 ask by topic id, UNKNOWN_TOPIC_ID; v13 top-level error REBOOTSTRAP_REQUIRED (KIP-1102).
+Versions: v1 null for all topics, racks, controller, internal topics; v2 cluster id; v3 throttle time; v4 auto-creation
+flag; v5 offline replicas (KIP-112); v6 client-side throttling (KIP-219), LISTENER_NOT_FOUND; v7 leader epochs
+(KIP-320); v8 authorized operations (KIP-430); v9 flexible; v10 topic ids in the response (KIP-516; in the request they
+work from v12 on, with a null name); v11 the cluster's authorized operations have moved to DescribeCluster (KIP-700);
+v12 request by topic id, UNKNOWN_TOPIC_ID; v13 top-level error REBOOTSTRAP_REQUIRED (KIP-1102).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from barnabas.protocol.message import Request, Response, Struct
 
 
 class MetadataRequestTopic(Struct):
-    """Asked for by name, or from v12 on by id with a null name."""
+    """A topic requested by name, or (v12 and later) by id with a null name."""
 
     topic_id: Uuid = uuid("10+", default=ZERO_UUID, ignorable=True)
     name: str | None = string(default="", nullable="10+")

@@ -1,20 +1,20 @@
-"""OffsetCommit (API 8): stores how far a group has read.
+"""OffsetCommit (API 8): stores the offsets up to which a group has read.
 
-Sent to the group coordinator, which appends the offsets to ``__consumer_offsets``. ``committed_offset`` is the
-**next** record to read, one more than the last one processed. ``committed_metadata`` is the application's own, up to
-``offset.metadata.max.bytes``; ``committed_leader_epoch`` (-1: unknown) later lets the reader find out whether the log
-was truncated below it.
+Sent to the group coordinator, which appends the offsets to ``__consumer_offsets``. ``committed_offset`` is the **next**
+record to read, one more than the last one processed. ``committed_metadata`` belongs to the application, up to
+``offset.metadata.max.bytes``; ``committed_leader_epoch`` (-1: unknown) later lets the reader detect whether the log was
+truncated below it.
 
-Who commits decides what is checked. A member of a classic group sends its generation: ILLEGAL_GENERATION and
-UNKNOWN_MEMBER_ID mean that a rebalance has given the partitions to somebody else, so committing now could move
-*their* position back. REBALANCE_IN_PROGRESS: join first. A member of the new protocol sends its member epoch;
-STALE_MEMBER_EPOCH: take the epoch of the next heartbeat and retry. Generation -1 and no member id is a tool, or a
-consumer that assigns partitions by hand; it is accepted while the group has no members. Errors come per partition,
-also where they concern the whole group.
+The checks depend on the committer. A member of a classic group sends its generation: ILLEGAL_GENERATION and
+UNKNOWN_MEMBER_ID mean that a rebalance has assigned the partitions to other members, so a commit could move *their*
+position back. REBALANCE_IN_PROGRESS: join first. A member of the new protocol sends its member epoch;
+STALE_MEMBER_EPOCH: take the epoch of the next heartbeat and retry. Generation -1 without a member id is a tool, or a
+consumer with manually assigned partitions; it is accepted while the group has no members. Errors are per partition,
+even if they concern the whole group.
 
 Versions: v2 to v4 ``retention_time_ms``, -1 for the broker's setting; v3 throttle time; v4 client-side throttling
-(KIP-219); v5 retention is the broker's business (KIP-211); v6 leader epoch (KIP-320); v7 static ids (KIP-345); v8
-flexible; v9 member epochs, GROUP_ID_NOT_FOUND for a group that is gone (ILLEGAL_GENERATION before),
+(KIP-219); v5 the broker alone sets the retention (KIP-211); v6 leader epoch (KIP-320); v7 static ids (KIP-345); v8
+flexible; v9 member epochs, GROUP_ID_NOT_FOUND for a group that no longer exists (ILLEGAL_GENERATION before),
 STALE_MEMBER_EPOCH (KIP-848); v10 topic ids instead of names, UNKNOWN_TOPIC_ID.
 """
 

@@ -1,8 +1,8 @@
 """OffsetDelete (API 47): deletes committed offsets of a group, partition by partition (KIP-496).
 
 Sent to the group coordinator by an administrator. A topic to which the group is subscribed is refused
-(GROUP_SUBSCRIBED_TO_TOPIC); the rest of a living consumer group can be cleaned. Note that the error code comes before
-the throttle time, and that the API never became flexible.
+(GROUP_SUBSCRIBED_TO_TOPIC); offsets of its other topics can be deleted while the group has members. Note that the error
+code comes before the throttle time, and that the API has no flexible version.
 """
 
 from __future__ import annotations

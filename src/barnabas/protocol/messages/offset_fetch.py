@@ -1,19 +1,19 @@
 """OffsetFetch (API 9): reads the committed offsets of groups.
 
 Sent to the group coordinator, by consumers when they are assigned partitions and by tools. ``committed_offset`` -1
-means that nothing is committed, *without* an error: the consumer then goes by ``auto.offset.reset``. ``topics`` null
-asks for everything the group has.
+means that nothing is committed, *without* an error: the consumer then uses ``auto.offset.reset``. ``topics`` null
+requests all offsets of the group.
 
 ``require_stable`` matters for exactly-once: offsets that belong to an open transaction are not readable yet, and the
-partition reports UNSTABLE_OFFSET_COMMIT: retry until that transaction has ended. Without the flag one would get the
-offset from before and process the same records twice (KIP-447).
+partition reports UNSTABLE_OFFSET_COMMIT: retry until that transaction has ended. Without the flag a consumer would get
+the previous offset and process the same records twice (KIP-447).
 
 Up to v7 one group per request, in the ``*Topic`` and ``*Partition`` structs; from v8 on many, in ``groups``, each
 with its own error code. The two forms exclude each other.
 
 Versions: v2 null for all topics, top-level error; v3 throttle time; v4 client-side throttling (KIP-219); v5 leader
 epochs (KIP-320); v6 flexible; v7 ``require_stable``; v8 several groups (KIP-709); v9 member id and epoch,
-STALE_MEMBER_EPOCH (KIP-848), -1 and null for who is no member; v10 topic ids instead of names.
+STALE_MEMBER_EPOCH (KIP-848), -1 and null for a caller that is not a member; v10 topic ids instead of names.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""OffsetForLeaderEpoch (API 23): asks where the records of a leader epoch end.
+"""OffsetForLeaderEpoch (API 23): finds the end offset of a leader epoch.
 
-This is how two logs are compared after a change of leader (KIP-101, KIP-279). The leader responds with the largest
-epoch it has that is *not above* the one asked for, and the offset at which that epoch ends in its log. A replica cuts
-its own log there; a consumer that finds its position beyond it has read records that were lost since, and reports
-truncation (KIP-320). Followers have mostly moved on to the same check inside Fetch v12; consumers still ask here.
+It compares two logs after a change of leader (KIP-101, KIP-279). The leader responds with the largest epoch it has that
+is *not above* the requested one, and the offset at which that epoch ends in its log. A replica truncates its own log
+there. A consumer whose position is beyond it has read records that were lost since, and reports truncation (KIP-320).
+Most followers use the same check in Fetch v12 instead; consumers still use this request.
 
-``replica_id``: -1 a consumer, -2, the default, a debugging one; a broker id a follower. -1 for epoch and offset:
-nothing is known of that epoch.
+``replica_id``: -1 a consumer; -2, the default, a debugging consumer; a broker id a follower. Epoch and offset are -1 if
+the epoch is unknown.
 
-Versions: v2 ``current_leader_epoch`` to fence the asker: FENCED_LEADER_EPOCH when it is behind, UNKNOWN_LEADER_EPOCH
-when it is ahead (KIP-320); v3 replica id (KIP-392); v4 flexible.
+Versions: v2 ``current_leader_epoch`` to fence the sender: FENCED_LEADER_EPOCH if it is behind, UNKNOWN_LEADER_EPOCH if
+it is ahead (KIP-320); v3 replica id (KIP-392); v4 flexible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The principal of a forwarded request, as it travels inside an Envelope.
+"""The principal of a forwarded request, as serialized in an Envelope.
 
-The broker that authenticated the client serializes who it is; the controller that executes the request believes it.
-The bytes are an int16 version and then this message. A cluster with its own principal builder uses its own format
-instead, hence the broker treats it as opaque.
+The broker that authenticated the client serializes its principal; the controller that executes the request trusts it.
+The bytes are an int16 version and this message. A cluster with a custom principal builder uses its own format instead,
+so the broker treats the bytes as opaque.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from barnabas.protocol.message import Message
 
 
 class DefaultPrincipalData(Message, versions="0", flexible="0+"):
-    """``token_authenticated``: by a delegation token, with which one may not create further tokens."""
+    """``token_authenticated``: authenticated by a delegation token, which may not create further tokens."""
 
     type: str = string(default="")
     name: str = string(default="")

@@ -1,27 +1,26 @@
 """Produce (API 0): appends record batches to partitions.
 
-Sent to the leader of the partitions. Each partition gets **exactly one batch** of format v2, which the broker
-validates and appends as the bytes it is, only offset, leader epoch and perhaps append time patched in. ``acks`` says
-what to wait for:
+Sent to the leader of the partitions. Each partition gets **exactly one batch** of format v2, which the broker validates
+and appends unchanged except for offset, leader epoch and, if the topic uses it, append time. ``acks`` says what to wait
+for:
 
-- 0: nothing, and there is *no response at all*; if something goes wrong, all the broker can do is to close the
-  connection
+- 0: nothing, and there is *no response at all*; on an error the broker can only close the connection
 - 1: the leader's append
-- -1: all replicas in sync, for at most ``timeout_ms`` (REQUEST_TIMED_OUT: it may yet succeed). With fewer of them
-  than ``min.insync.replicas`` the response is NOT_ENOUGH_REPLICAS, or NOT_ENOUGH_REPLICAS_AFTER_APPEND when the records
-  are in the log already
+- -1: all replicas in sync, for at most ``timeout_ms`` (REQUEST_TIMED_OUT: the append may still succeed). With fewer of
+  them than ``min.insync.replicas`` the response is NOT_ENOUGH_REPLICAS, or NOT_ENOUGH_REPLICAS_AFTER_APPEND when the
+  records are in the log already
 
 Each partition has its own error. ``base_offset`` is the offset of its first record, -1 on an error.
-``log_append_time_ms`` is -1 unless the topic uses append time. ``record_errors`` singles out the records for which a
-batch was refused as a whole.
+``log_append_time_ms`` is -1 unless the topic uses append time. ``record_errors`` lists the records because of which the
+whole batch was refused.
 
-Idempotence lives in the batch header: producer id, epoch, base sequence. A batch the broker has already (it remembers
-the last five per producer and partition) gets its original offset, as if it were new.
+The batch header has the fields for idempotence: producer id, epoch, base sequence. For a batch that the broker already
+has (it remembers the last five per producer and partition), it returns the original offset without an error.
 OUT_OF_ORDER_SEQUENCE_NUMBER: there is a gap. INVALID_PRODUCER_EPOCH: a newer producer has taken over, or the
-transaction has ended. ``transactional_id`` null: not transactional; it is there for authorization, one per request.
+transaction has ended. ``transactional_id`` (null: not transactional) is used for authorization, one per request.
 
 NOT_LEADER_OR_FOLLOWER: refresh metadata and retry; ``current_leader`` and ``node_endpoints`` may save the round trip.
-The throttle time is how long the client should hold back; the broker has muted the connection meanwhile.
+The client should pause for the throttle time; the broker mutes the connection for as long.
 
 Versions: v3 batch format v2, transactional id; v4 KAFKA_STORAGE_ERROR (KIP-112); v5 log start offset; v6 client-side
 throttling (KIP-219); v7 zstd (UNSUPPORTED_COMPRESSION_TYPE before, KIP-110); v8 record errors and message (KIP-467);
@@ -57,7 +56,7 @@ class ProduceRequest(Request, api_key=ApiKey.PRODUCE):
 
 
 class BatchIndexAndErrorMessage(Struct):
-    """A record that was refused, by its index in the batch."""
+    """A refused record, by its index in the batch."""
 
     batch_index: int = int32("8+", default=0)
     batch_index_error_message: str | None = string("8+", default=None, nullable="8+")
@@ -88,7 +87,7 @@ class TopicProduceResponse(Struct):
 
 
 class NodeEndpoint(Struct):
-    """Where a broker named in some ``current_leader`` can be reached."""
+    """The endpoint of a broker named in a ``current_leader``."""
 
     node_id: int = int32("10+", default=0)
     host: str = string("10+", default="")

@@ -2,20 +2,21 @@
 
 Sent to any broker, every ``push_interval_ms`` of the current subscription. ``metrics`` is OTLP ``MetricsData`` v1 in
 protobuf, compressed with one of the accepted types (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd). The broker does not
-look inside: it checks id, subscription, interval and size and passes the bytes on, with what it knows of the
+decode them: it checks id, subscription, interval and size and passes the bytes on, with the attributes of the
 connection.
 
 The error codes steer the client:
 
-- UNKNOWN_SUBSCRIPTION_ID: subscriptions have changed. Ask GetTelemetrySubscriptions at once, then push
+- UNKNOWN_SUBSCRIPTION_ID: subscriptions have changed. Send GetTelemetrySubscriptions at once, then push
 - UNSUPPORTED_COMPRESSION_TYPE: likewise, then push uncompressed or with another type
-- TELEMETRY_TOO_LARGE: over ``telemetry_max_bytes``, also once decompressed; drop it and go on at the next interval
+- TELEMETRY_TOO_LARGE: over ``telemetry_max_bytes``, also once decompressed; drop the push and continue at the next
+  interval
 - THROTTLING_QUOTA_EXCEEDED: too early; wait for the interval
-- INVALID_RECORD: the payload makes no sense; stop pushing
+- INVALID_RECORD: the payload is invalid; stop pushing
 - INVALID_REQUEST: no client id, or a push after the last one; stop as well
 
-``terminating`` marks the last push, when the client closes. It alone may come before the interval is over, and
-nothing may follow it.
+``terminating`` marks the last push, when the client closes. Only this push may come before the interval is over, and no
+push may follow it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """ReadShareGroupState (API 84): loads the delivery state of share partitions (KIP-932).
 
-Between brokers: a partition leader to the share coordinator when a share group first fetches from the partition, and
-after each change of leader. By quoting its ``leader_epoch`` the new leader also fences the old one: from now on
-writes with a lower epoch are FENCED_LEADER_EPOCH.
+Sent by a partition leader to the share coordinator when a share group first fetches from the partition, and after each
+change of leader. The ``leader_epoch`` of the new leader also fences the old one: from now on, writes with a lower epoch
+are refused with FENCED_LEADER_EPOCH.
 
-``start_offset`` -1: initialized, but the leader is to decide where to begin. ``state_batches`` describe what lies
-after the start offset: ranges that are 0 available, 2 acknowledged or 4 archived, and how often they were delivered.
-That a record is *acquired* right now is never stored; after a change of leader such records are simply available
-again.
+``start_offset`` -1: initialized, but the leader decides where to begin. ``state_batches`` describe the offsets from the
+start offset on: ranges that are 0 available, 2 acknowledged or 4 archived, and how often they were delivered. The state
+*acquired* is never stored; after a change of leader such records are available again.
 """
 
 from __future__ import annotations

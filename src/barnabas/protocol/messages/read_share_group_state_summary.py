@@ -1,10 +1,10 @@
-"""ReadShareGroupStateSummary (API 87): the start offset of share partitions, without the details (KIP-932).
+"""ReadShareGroupStateSummary (API 87): reads the start offset of share partitions, without the batches (KIP-932).
 
-Between brokers: the group coordinator asks share coordinators for it, to respond to DescribeShareGroupOffsets.
-``leader_epoch`` is the one last seen by the share coordinator.
+Sent by the group coordinator to share coordinators, to respond to DescribeShareGroupOffsets. ``leader_epoch`` is the
+last one that the share coordinator has seen.
 
-Versions: v1 ``delivery_complete_count``: how many records at or after the start offset are done with, from which the
-lag is computed, -1 unknown (KIP-1226).
+Versions: v1 ``delivery_complete_count``: the number of records at or after the start offset that are completed, for
+computing the lag, -1 unknown (KIP-1226).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (API 81): takes a controller out of the metadata quorum (KIP-853).
+"""RemoveRaftVoter (API 81): removes a controller from the metadata quorum (KIP-853).
 
 An administrator's request, forwarded; the raft leader appends a VotersRecord without the voter and responds once that
 is committed by the *new* set. A leader that removes itself resigns afterwards. Id and directory id must both match

@@ -1,9 +1,8 @@
-"""RenewDelegationToken (API 39): pushes back the expiry of a delegation token (KIP-48).
+"""RenewDelegationToken (API 39): extends the expiry of a delegation token (KIP-48).
 
 Forwarded to the controller; allowed to the token's owner and its renewers (DELEGATION_TOKEN_OWNER_MISMATCH). The new
-expiry is ``renew_period_ms`` from now, at most ``delegation.token.expiry.time.ms`` (which a period of 0 or less
-stands for), and never after the maximum lifetime. A token that has expired cannot be revived
-(DELEGATION_TOKEN_EXPIRED).
+expiry is ``renew_period_ms`` from now, at most ``delegation.token.expiry.time.ms`` (also the value for a period of 0 or
+less), and never after the maximum lifetime. An expired token cannot be renewed (DELEGATION_TOKEN_EXPIRED).
 
 Versions: v1 client-side throttling (KIP-219); v2 flexible.
 """

@@ -1,12 +1,12 @@
 """SaslAuthenticate (API 36): carries the bytes of a SASL exchange (KIP-152).
 
-Follows SaslHandshake v1, as often as the mechanism needs: once for PLAIN, twice for SCRAM, once for OAUTHBEARER (and
-a second time if it is refused, so that the client learns why). Until it is through, the connection serves nothing but
-ApiVersions and these two. SASL_AUTHENTICATION_FAILED is sent after a delay, to slow down guessing, and then the
-connection is closed. ``error_message`` says no more than the mechanism allows.
+Follows SaslHandshake v1, as often as the mechanism needs: once for PLAIN, twice for SCRAM, once for OAUTHBEARER (and a
+second time if it is refused, so that the client learns why). Until authentication completes, the connection serves only
+ApiVersions and these two APIs. SASL_AUTHENTICATION_FAILED is sent after a delay, to slow down guessing, and then the
+connection is closed. ``error_message`` reveals no more than the mechanism allows.
 
-``session_lifetime_ms`` other than 0 tells when the session ends. Before that the client authenticates again *on the
-same connection*, handshake included and as the same principal, or the broker closes it (KIP-368).
+``session_lifetime_ms`` other than 0 is the lifetime of the session. Before it ends, the client authenticates again *on
+the same connection*, with a handshake and as the same principal; otherwise the broker closes it (KIP-368).
 
 Versions: v1 session lifetime (KIP-368); v2 flexible.
 """

@@ -1,10 +1,10 @@
 """SaslHandshake (API 17): picks the SASL mechanism of a connection.
 
-Sent before SaslAuthenticate on listeners that use SASL. UNSUPPORTED_SASL_MECHANISM comes with the list of those that
-are enabled.
+Sent before SaslAuthenticate on listeners that use SASL. UNSUPPORTED_SASL_MECHANISM comes with the list of enabled
+mechanisms.
 
-Versions: v0 is followed by bare SASL tokens, each with a four-byte length and no Kafka header, so that nothing but
-hanging up can say that they failed; v1 by SaslAuthenticate requests (KIP-152). There will hardly be a v2: clients up
+Versions: v0 is followed by bare SASL tokens, each with a four-byte length and no Kafka header, so that the broker can
+report a failure only by closing the connection; v1 by SaslAuthenticate requests (KIP-152). A v2 is unlikely: clients up
 to 2.4 do not negotiate this API correctly (KAFKA-9577), which is also why it is not flexible.
 """
 

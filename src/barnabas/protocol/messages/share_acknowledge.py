@@ -1,19 +1,19 @@
-"""ShareAcknowledge (API 79): tells a partition leader what became of the records a share consumer acquired (KIP-932).
+"""ShareAcknowledge (API 79): acknowledges the records that a share consumer acquired (KIP-932).
 
-Mostly acknowledgements ride along with the next ShareFetch; this request is for when there is nothing to fetch, as in
-a synchronous commit or on closing. A batch names a range of offsets and how they went, in ``acknowledge_types``: one
-entry for the whole range, or one per offset.
+The next ShareFetch usually carries the acknowledgements; this request is for when there is nothing to fetch, as in a
+synchronous commit or on closing. A batch has a range of offsets and their ``acknowledge_types``: one entry for the
+whole range, or one per offset.
 
 - 0 gap: there is no record at this offset (compacted away, or a control record)
 - 1 accept: processed
 - 2 release: not processed, deliver again
 - 3 reject: cannot be processed, never deliver again
-- 4 renew: still at it, keep the lock; not final, a verdict has to follow (v2, with ``is_renew_ack`` set)
+- 4 renew: still processing, extend the lock; a final acknowledgement must follow (v2, with ``is_renew_ack`` set)
 
-INVALID_RECORD_STATE for a partition means that the records were not ours any more: the acquisition lock ran out and
-they went to somebody else. So delivery is at least once. ``share_session_epoch`` continues the session that
-ShareFetch opened: it counts up, -1 closes it and releases what is still held, and 0 is refused, for there is nothing
-to acknowledge yet. SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH: open a new session with ShareFetch.
+INVALID_RECORD_STATE for a partition means that the member no longer holds the records: the acquisition lock expired and
+they may have gone to another member. So delivery is at least once. ``share_session_epoch`` continues the session that
+ShareFetch opened: it counts up, -1 closes it and releases the records still held, and 0 is refused, because there is
+nothing to acknowledge yet. SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH: open a new session with ShareFetch.
 
 Versions: v1 the first stable one; v2 renewal, and the length of the lock in the response (KIP-1222).
 """
@@ -27,7 +27,7 @@ from barnabas.protocol.message import Request, Response, Struct
 
 
 class AcknowledgementBatch(Struct):
-    """``first_offset`` to ``last_offset``, both included, with one verdict for all or one for each."""
+    """``first_offset`` to ``last_offset``, both included, with one acknowledge type for all or one for each."""
 
     first_offset: int = int64(default=0)
     last_offset: int = int64(default=0)

@@ -1,23 +1,23 @@
 """ShareFetch (API 78): fetches records for a share group, and acknowledges earlier ones (KIP-932).
 
-In a share group several consumers read the *same* partition, like workers on a queue. The partition's leader keeps
-the books: it **acquires** records for a member, which locks them for ``acquisition_lock_timeout_ms``, and waits for
-an acknowledgement (for the types see :mod:`~barnabas.protocol.messages.share_acknowledge`). A lock that runs out
-makes the record available to others; after too many deliveries (``group.share.delivery.count.limit``) it is archived,
-that is, given up.
+In a share group several consumers read the *same* partition, like workers on a queue. The partition's leader tracks
+delivery: it **acquires** records for a member, which locks them for ``acquisition_lock_timeout_ms``, and waits for an
+acknowledgement (for the types see :mod:`~barnabas.protocol.messages.share_acknowledge`). When the lock expires, the
+record becomes available to others; after too many deliveries (``group.share.delivery.count.limit``) it is archived and
+not delivered again.
 
-The response's ``records`` are whole batches, as in Fetch, but only the ranges in ``acquired_records`` are ours to
-process; the rest is to be skipped. ``delivery_count`` says how often they have been handed out. There is no offset in
-the request: the leader decides what comes next.
+The response's ``records`` are whole batches, as in Fetch, but the member processes only the ranges in
+``acquired_records`` and skips the rest. ``delivery_count`` says how often they have been delivered. The request has no
+offset: the leader decides which records come next.
 
 Sessions are mandatory. The key is group and member, a UUID in its text form. ``share_session_epoch`` 0 opens one (and
 drops an older one), with no acknowledgements in it; then it counts 1, 2, 3 ...; -1 closes it, with the last
 acknowledgements and nothing to fetch. As in Fetch, ``topics`` lists partitions to add, or with acknowledgements,
 ``forgotten_topics_data`` those to drop. SHARE_SESSION_NOT_FOUND and INVALID_SHARE_SESSION_EPOCH: open a new session;
-SHARE_SESSION_LIMIT_REACHED: the broker has no room for another.
+SHARE_SESSION_LIMIT_REACHED: the broker cannot open another session.
 
-Each partition has two errors, one for the fetch and one for the acknowledgements. ``max_records`` is soft: batches
-are not split for it; ``batch_size`` is the size in which acquired ranges should come.
+Each partition has two errors, one for the fetch and one for the acknowledgements. ``max_records`` is soft: batches are
+not split for it; ``batch_size`` is the preferred size of acquired ranges.
 
 Versions: v1 the first stable one; v2 ``share_acquire_mode`` 1, which makes ``max_records`` a hard limit (0: by whole
 batches, KIP-1206), and renewal of locks: with ``is_renew_ack`` the request fetches nothing, and its wait, byte and
@@ -75,7 +75,7 @@ class LeaderIdAndEpoch(Struct):
 
 
 class AcquiredRecords(Struct):
-    """Offsets that are now locked for this member, both ends included."""
+    """A range of offsets that are now locked for this member, both ends included."""
 
     first_offset: int = int64(default=0)
     last_offset: int = int64(default=0)

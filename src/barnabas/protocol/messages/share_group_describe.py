@@ -1,8 +1,8 @@
 """ShareGroupDescribe (API 77): shows share groups and their members (KIP-932).
 
-Sent by an administrator to the coordinator of each group. Several members can have the same partition: that is the
-point of a share group. States: Empty, Stable, Dead. Offsets are elsewhere: DescribeShareGroupOffsets.
-``authorized_operations`` is -2147483648 if not asked for.
+Sent by an administrator to the coordinator of each group. Several members can have the same partition, by the design of
+share groups. States: Empty, Stable, Dead. DescribeShareGroupOffsets shows the offsets. ``authorized_operations`` is
+-2147483648 if not requested.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""ShareGroupHeartbeat (API 76): joins, keeps up and leaves a share group (KIP-932).
+"""ShareGroupHeartbeat (API 76): joins, stays in and leaves a share group (KIP-932).
 
-The simple relative of ConsumerGroupHeartbeat. ``member_epoch`` 0 joins, -1 leaves, otherwise it is the one from the
-last response; the member id is a UUID that the client makes up. Null fields are unchanged since the last heartbeat, a
-null ``assignment`` in the response likewise.
+A simpler form of ConsumerGroupHeartbeat. ``member_epoch`` 0 joins, -1 leaves, otherwise it is the one from the last
+response; the member id is a UUID that the client generates. Null fields, and a null ``assignment`` in the response, are
+unchanged since the last heartbeat.
 
-Assignments may overlap, so nothing has to be revoked before somebody else gets it: a member takes over its new
-assignment at once and reports nothing back. There are no static members and no patterns. UNKNOWN_MEMBER_ID,
+Assignments may overlap, so a partition need not be revoked before another member gets it: a member applies its new
+assignment at once and does not confirm it. There are no static members and no patterns. UNKNOWN_MEMBER_ID,
 FENCED_MEMBER_EPOCH: join again with epoch 0.
 """
 

@@ -1,17 +1,17 @@
 """StreamsGroupDescribe (API 89): shows Kafka Streams groups, their topology and tasks (KIP-1071).
 
 Sent to the coordinator of each group. For each member there is the assignment it works on and the target it is moving
-to, each with active, standby and warm-up tasks; a task is a subtopology and a partition. ``topology`` is as the
-broker has resolved it: real topics in place of patterns, partition counts filled in; its ``subtopologies`` are null
-while source topics are missing or do not fit together. In ``TopicInfo`` 0 stands for "any number of partitions" and
-"default replication factor".
+to, each with active, standby and warm-up tasks; a task is a subtopology and a partition. ``topology`` is as the broker
+has resolved it: real topics in place of patterns, partition counts filled in; its ``subtopologies`` are null while
+source topics are missing or wrongly partitioned. In ``TopicInfo`` 0 stands for "any number of partitions" and "default
+replication factor".
 
-``authorized_operations`` is -2147483648 if not asked for. ``user_endpoint`` is where an instance serves interactive
+``authorized_operations`` is -2147483648 if not requested. ``user_endpoint`` is where an instance serves interactive
 queries.
 
 Versions: v1 ``topology_description``, the graph of processors that the application uploaded (KIP-1331);
-``topology_description_status`` says why there is none: 0 not asked for, 1 not stored, 2 failed, 3 here it is; and the
-name of the assignor that the *next* assignment will use (KIP-1357).
+``topology_description_status`` says whether it is present and why not: 0 not requested, 1 not stored, 2 failed, 3
+present; and the name of the assignor that the *next* assignment will use (KIP-1357).
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class TopicInfo(Struct):
 
 
 class TopologyDescriptionNode(Struct):
-    """A node of the processing graph: ``node_type`` 1 source, 2 processor, 3 sink. A topic chosen at run time is left
-    out.
+    """A node of the processing graph.
+
+    ``node_type`` is 1 source, 2 processor, 3 sink. A topic chosen at run time is left out.
     """
 
     name: str = string("1+", default="")

@@ -1,23 +1,23 @@
-"""StreamsGroupHeartbeat (API 88): joins, keeps up and leaves a Kafka Streams group (KIP-1071).
+"""StreamsGroupHeartbeat (API 88): joins, stays in and leaves a Kafka Streams group (KIP-1071).
 
-ConsumerGroupHeartbeat for tasks instead of partitions. The same rules hold: ``member_epoch`` 0 joins, -1 leaves, -2
-is a static member that will be back; null means "unchanged" in both directions. A joining member sends its whole
+ConsumerGroupHeartbeat for tasks instead of partitions. The same rules apply: ``member_epoch`` 0 joins, -1 leaves, -2 is
+a static member that will return; null means "unchanged" in both directions. A joining member sends its whole
 ``topology``: subtopologies, the topics they read and write, and which topics must have the same number of partitions
-(``copartition_groups``, as *indexes* into the lists of the subtopology). The broker creates missing internal topics
-and computes the tasks: active ones process, standby ones keep a copy of the state, warm-up ones catch up in order to
-take over.
+(``copartition_groups``, as *indexes* into the lists of the subtopology). The broker creates missing internal topics and
+computes the tasks: active tasks process records, standby tasks keep a copy of the state, warm-up tasks catch up in
+order to take over.
 
-``status`` reports what keeps the group from working, and is not an error: 0 stale topology, 1 missing source topics,
-2 wrongly partitioned topics, 3 missing internal topics, 4 shutdown requested by some member, 5 assignment delayed, 6
-missing client tags. ``task_offsets`` and ``task_end_offsets`` tell how far standby and warm-up tasks have come; once
-within ``acceptable_recovery_lag`` a warm-up may become active.
+``status`` reports why the group cannot work, and is not an error: 0 stale topology, 1 missing source topics, 2 wrongly
+partitioned topics, 3 missing internal topics, 4 shutdown requested by some member, 5 assignment delayed, 6 missing
+client tags. ``task_offsets`` and ``task_end_offsets`` report the progress of standby and warm-up tasks; a warm-up task
+within ``acceptable_recovery_lag`` may become active.
 
 ``partitions_by_user_endpoint`` is for interactive queries: which instance has which partitions. It has one entry per
 *member*, so an instance with several threads appears several times and the entries have to be merged. It comes only
 when its epoch is newer than the member's ``endpoint_information_epoch``.
 
 FENCED_MEMBER_EPOCH, UNKNOWN_MEMBER_ID: drop all tasks and join again. STREAMS_TOPOLOGY_FENCED,
-STREAMS_INVALID_TOPOLOGY, STREAMS_INVALID_TOPOLOGY_EPOCH: the topology does not fit the group.
+STREAMS_INVALID_TOPOLOGY, STREAMS_INVALID_TOPOLOGY_EPOCH: the topology does not match the group's.
 
 Versions: v1 ``topology_description_required`` asks for a StreamsGroupTopologyDescriptionUpdate (KIP-1331), status 6
 (KAFKA-20744), recovery lag as int64, -1 if the broker has no such setting.

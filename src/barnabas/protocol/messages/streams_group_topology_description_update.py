@@ -1,11 +1,11 @@
 """StreamsGroupTopologyDescriptionUpdate (API 93): a Streams application uploads the graph of its processors (KIP-1331).
 
 Sent by a member after a heartbeat whose response has ``topology_description_required``. The heartbeat itself carries
-only what the assignment needs; this is the full picture, for people and tools, kept by a plug-in of the broker and
-shown by StreamsGroupDescribe v1. Edges are given as ``successors``; predecessors follow from them.
+only what the assignment needs; this request carries the full description for people and tools. A plug-in of the broker
+stores it, and StreamsGroupDescribe v1 shows it. Edges are given as ``successors``; predecessors follow from them.
 
-UNKNOWN_MEMBER_ID: the sender is no member any more, or the group is gone; join again. UNSUPPORTED_VERSION: the broker
-keeps no descriptions. STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED: the plug-in could not store it.
+UNKNOWN_MEMBER_ID: the sender is no longer a member, or the group does not exist; join again. UNSUPPORTED_VERSION: the
+broker stores no descriptions. STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED: the plug-in could not store it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""SyncGroup (API 14): distributes the assignment of a classic group; second half of a rebalance.
+"""SyncGroup (API 14): distributes the assignment of a classic group; the second half of a rebalance.
 
-Every member sends it right after JoinGroup; the leader's carries ``assignments`` for all, the others' an empty list.
-The coordinator holds the followers' requests until the leader's is there, stores the assignment, and gives each
-member its own bytes (for consumers a :mod:`~barnabas.protocol.messages.consumer_protocol` assignment). Members that
-the leader forgot get empty ones.
+Every member sends it right after JoinGroup; the leader sends ``assignments`` for all members, the others an empty list.
+The coordinator holds the followers' requests until the leader's arrives, stores the assignment, and gives each member
+its own bytes (for consumers a :mod:`~barnabas.protocol.messages.consumer_protocol` assignment). Members that the leader
+left out get an empty assignment.
 
 REBALANCE_IN_PROGRESS: another rebalance began meanwhile, join again; this is normal. ILLEGAL_GENERATION,
-UNKNOWN_MEMBER_ID: join anew. If the leader dies before it has sent its assignment, its session times out and everyone
-starts over.
+UNKNOWN_MEMBER_ID: join again. If the leader fails before it has sent the assignment, its session times out and all
+members join again.
 
 Versions: v1 throttle time; v2 client-side throttling (KIP-219); v3 static ids (KIP-345); v4 flexible; v5 protocol
 type and name, which must agree with the group's (INCONSISTENT_GROUP_PROTOCOL, KIP-559).

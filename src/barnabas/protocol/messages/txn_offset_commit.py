@@ -1,12 +1,12 @@
 """TxnOffsetCommit (API 28): commits a consumer's offsets as part of a producer's transaction.
 
-The heart of consume-transform-produce: the offsets take effect if and only if the output does. The *producer* sends
-it, to the *group* coordinator, which writes the offsets to ``__consumer_offsets`` as transactional records. They stay
+Consume-transform-produce relies on it: the offsets take effect if and only if the output does. The *producer* sends it
+to the *group* coordinator, which writes the offsets to ``__consumer_offsets`` as transactional records. They stay
 pending until the transaction's marker arrives, and meanwhile OffsetFetch with ``require_stable`` reports
-UNSTABLE_OFFSET_COMMIT. Before v5 the transaction coordinator has to be told by AddOffsetsToTxn first.
+UNSTABLE_OFFSET_COMMIT. Before v5 the producer has to send AddOffsetsToTxn to the transaction coordinator first.
 
-Two fences: producer id and epoch stop a zombie producer (INVALID_PRODUCER_EPOCH), and since v3 member id and
-generation stop one whose partitions have gone to somebody else (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+Two fences: producer id and epoch stop a zombie producer (INVALID_PRODUCER_EPOCH), and since v3 member id and generation
+stop a producer whose partitions were assigned to another member (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
 FENCED_INSTANCE_ID), which is what allows one producer per process instead of one per partition (KIP-447). -1 and an
 empty id skip the second check.
 

@@ -1,8 +1,8 @@
-"""UnregisterBroker (API 64): removes the registration of a broker that is gone for good.
+"""UnregisterBroker (API 64): removes the registration of a broker that will not return.
 
-An administrator's request, forwarded to the controller. A broker that was merely shut down stays registered, fenced,
-and keeps counting when the controller decides whether a feature may be raised. BROKER_ID_NOT_REGISTERED: there is
-none. A broker that still runs would simply register again.
+An administrator's request, forwarded to the controller. A broker that was only shut down stays registered and fenced,
+and the controller still considers it when it decides whether a feature may be raised. BROKER_ID_NOT_REGISTERED: there
+is no such broker. A broker that still runs would register again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""UnregisterController (API 94): removes the registration of a controller that is gone for good (KIP-1312).
+"""UnregisterController (API 94): removes the registration of a controller that will not return (KIP-1312).
 
-The counterpart of UnregisterBroker. RemoveRaftVoter takes a node out of the quorum, but leaves what
-ControllerRegistration wrote, and a forgotten old controller then keeps features from being raised.
-CONTROLLER_ID_NOT_REGISTERED: there is none.
+The counterpart of UnregisterBroker. RemoveRaftVoter removes a node from the quorum, but leaves the record of
+ControllerRegistration, and the registration of an old controller prevents raising features.
+CONTROLLER_ID_NOT_REGISTERED: there is no such controller.
 """
 
 from __future__ import annotations

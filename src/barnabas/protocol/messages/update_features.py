@@ -1,12 +1,12 @@
 """UpdateFeatures (API 57): raises or lowers feature levels of the cluster, such as ``metadata.version`` (KIP-584).
 
 An administrator's request, forwarded to the controller, usually the last step of an upgrade: brokers run the new code
-first, then the new formats are switched on. A level must be supported by every registered broker and controller. A
-``max_version_level`` below 1 removes the feature. Levels go up by default; ``upgrade_type`` 2 permits a downgrade
-that loses nothing, 3 also one that does. Nothing changes with ``validate_only``.
+first, then the new formats are enabled. A level must be supported by every registered broker and controller. A
+``max_version_level`` below 1 removes the feature. Levels go up by default; ``upgrade_type`` 2 permits a lossless
+downgrade, 3 also a lossy one. Nothing changes with ``validate_only``.
 
-Versions: v1 ``upgrade_type`` in place of ``allow_downgrade``, ``validate_only`` (KIP-778); v2 all or nothing, so no
-results per feature any more (KIP-1022).
+Versions: v1 ``upgrade_type`` in place of ``allow_downgrade``, ``validate_only`` (KIP-778); v2 all or nothing, so there
+are no results per feature (KIP-1022).
 """
 
 from __future__ import annotations

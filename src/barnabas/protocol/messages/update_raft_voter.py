@@ -1,8 +1,8 @@
 """UpdateRaftVoter (API 82): a voter tells the raft leader its present endpoints and supported versions (KIP-853).
 
-Sent by a voter when it finds that the VotersRecord is out of date about itself, usually after a restart with another
-address. The leader appends a corrected record. ``current_leader`` in the response helps a sender that asked the wrong
-node; an id of -1: no leader known.
+Sent by a voter whose entry in the VotersRecord is out of date, usually after a restart with another address. The leader
+appends a corrected record. ``current_leader`` in the response directs a sender that reached the wrong node; an id of
+-1: no leader known.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Vote (API 52): a controller asks the other voters to make it the raft leader.
 
-An election in KRaft is Raft's: a candidate raises its epoch, votes for itself, and needs a majority. It states how
-far its log goes, ``last_offset_epoch`` and ``last_offset`` (the *end* of the log, one past the last record). A voter
-agrees if it has not given its vote for that epoch to somebody else, knows of no leader in it, and its own log does
-not go further: a higher last epoch wins, then the longer log. So whoever is elected has every committed record. A
-vote is written to the ``quorum-state`` file *before* it is given, or a restarted voter might vote twice.
+An election in KRaft is Raft's: a candidate raises its epoch, votes for itself, and needs a majority. It sends the end
+of its log as ``last_offset_epoch`` and ``last_offset`` (the *end* offset, one past the last record). A voter grants its
+vote if it has not voted for another candidate in that epoch, knows no leader in it, and its own log is not further
+ahead: a higher last epoch wins, then the longer log. So the elected leader has every committed record. A vote is
+written to the ``quorum-state`` file *before* it is sent, because a restarted voter could otherwise vote twice.
 
-With ``pre_vote`` (KIP-996) nobody commits to anything: the sender asks whether it *would* be elected before it raises
-its epoch. A voter that still hears from a leader refuses, and a node coming back from a network partition no longer
-topples a healthy leader.
+With ``pre_vote`` (KIP-996) no vote is recorded: the sender asks whether it *would* be elected before it raises its
+epoch. A voter that still has contact with a leader refuses, so a node that returns from a network partition does not
+disrupt a healthy leader.
 
 ``leader_id`` (-1 unknown) and ``leader_epoch`` in the response are what the voter knows. FENCED_LEADER_EPOCH: the
 candidate's epoch is old. INVALID_VOTER_KEY: the request was meant for another node or disk. INCONSISTENT_CLUSTER_ID:

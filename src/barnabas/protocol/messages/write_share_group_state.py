@@ -1,15 +1,14 @@
-"""WriteShareGroupState (API 85): persists what became of records in share partitions (KIP-932).
+"""WriteShareGroupState (API 85): persists the delivery state of share partitions (KIP-932).
 
-Between brokers: the partition leader to the share coordinator, whenever acknowledgements or expired locks changed
-something; the response to an acknowledgement is sent only after this. ``state_batches`` hold the changed ranges,
-not everything: 0 available, 2 acknowledged, 4 archived, with their delivery counts. ``start_offset`` -1 leaves it
-where it is.
+Sent by the partition leader to the share coordinator whenever acknowledgements or expired locks changed the state; the
+response to an acknowledgement is sent only after this. ``state_batches`` hold only the changed ranges: 0 available, 2
+acknowledged, 4 archived, with their delivery counts. ``start_offset`` -1 leaves it unchanged.
 
 FENCED_LEADER_EPOCH: another broker leads the partition now. FENCED_STATE_EPOCH: the group's offsets were reset
 meanwhile. In both cases the sender drops its state.
 
-Versions: v1 ``delivery_complete_count``: how many records at or after the start offset are done with, -1 unknown
-(KIP-1226).
+Versions: v1 ``delivery_complete_count``: the number of records at or after the start offset that are completed, -1
+unknown (KIP-1226).
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""WriteTxnMarkers (API 27): the transaction coordinator has commit or abort markers written.
+"""WriteTxnMarkers (API 27): writes commit or abort markers to partitions.
 
-Between brokers: once EndTxn is decided, to the leader of every partition in the transaction, those of
-``__consumer_offsets`` included, many transactions at once. A marker is a control record in the log; only when it is
-there are the transaction's records visible to read-committed consumers. The coordinator repeats the request until
-every partition has it, and partitions that are gone are dropped from the list.
+Once EndTxn is decided, the transaction coordinator sends it to the leader of every partition in the transaction,
+including those of ``__consumer_offsets``, for many transactions at once. A marker is a control record in the log;
+read-committed consumers see the transaction's records only after it. The coordinator repeats the request until every
+partition has the marker, and drops deleted partitions from the list.
 
-``transaction_result`` is true for commit. ``coordinator_epoch`` is the leader epoch of the coordinator's own
-partition; a partition that has seen a higher one refuses (TRANSACTION_COORDINATOR_FENCED). There is no error for the
+``transaction_result`` is true for commit. ``coordinator_epoch`` is the leader epoch of the coordinator's own partition;
+a partition that has seen a higher one refuses the marker (TRANSACTION_COORDINATOR_FENCED). There is no error for the
 request as a whole, only one per partition. Administrators use it too, to abort a hanging transaction (KIP-664).
 
-Versions: v1 flexible; v2 ``transaction_version``: from 2 on a marker must have a higher epoch than the producer's
-last one, so that a late duplicate cannot end the next transaction (KIP-1228).
+Versions: v1 flexible; v2 ``transaction_version``: from version 2 on, a marker must have a higher epoch than the
+producer's last one, so that a late duplicate cannot end the next transaction (KIP-1228).
 """
 
 from __future__ import annotations
