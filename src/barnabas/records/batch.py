@@ -30,7 +30,7 @@ from typing import Final
 
 from barnabas._kernels import checksum
 from barnabas.common.errors import CorruptRecordError, InvalidRecordError, UnsupportedCompressionTypeError
-from barnabas.common.timestamp_type import TimestampType as TimestampType  # noqa: PLC0414 - passed on
+from barnabas.common.timestamp_type import TimestampType as TimestampType  # noqa: PLC0414 - re-exported
 
 crc32c = checksum.crc32c
 

@@ -149,7 +149,7 @@ class RecordBatchBuilder(AppendState):
 
     @property
     def is_full(self) -> bool:
-        """Whether not even the smallest record fits."""
+        """Whether the batch has no room even for the smallest record."""
         return not self.is_open or (self.record_count > 0 and self.max_size <= self.estimated_size)
 
     @property

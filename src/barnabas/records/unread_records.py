@@ -17,10 +17,9 @@ from barnabas.records.batch import (
 )
 
 LEAST_BATCH: Final = 1 << 16
-"""The smallest average batch that is worth it: each batch costs a system call for its header and one for its
-records."""
+"""The smallest average batch size for reading on demand: a batch takes a system call for header and records each."""
 LEAST_RECORD: Final = 48
-"""The smallest record that is worth it: shorter ones take as long to read one by one as to copy once more."""
+"""The smallest record size for reading on demand: reading shorter records one by one takes as long as another copy."""
 _FIRST_FEW: Final = 4
 """How many batches are read before their average size is checked."""
 _length = _count = struct.Struct(">i").unpack_from

@@ -28,7 +28,7 @@ from barnabas.common.dataclass import dataclass
 from barnabas.common.extras import extra
 
 with extra("arrow", "barnabas.records.columns.arrow"):
-    import numpy  # noqa: F401, ICN001 - for what stands below
+    import numpy  # noqa: F401, ICN001 - Arrow's conversions below need it
     import pyarrow as pa
 
 from barnabas._kernels import columns as kernel
@@ -231,7 +231,7 @@ def fetch_sections(
     unread: UnreadRecords | None = None,
     **options: Unpack[FetchOptions],
 ) -> FetchedSections:
-    """The first half of `fetch_columns`, for several buffers: `assemble_sections` makes one table of them.
+    """Does the first half of `fetch_columns`, for several buffers; `assemble_sections` makes one table of them.
 
     Buffers with `shared_columns` fill them in turn, as far as possible. `memory` is for long values. `unread` says that
     the buffer has only the headers of batches: the rest is read now or, if it is not copied to columns immediately,
@@ -250,7 +250,7 @@ def fetch_sections(
     source = octets if plan.has_views and len(octets) <= MAX_COLUMN_BYTES else None
     early = shared
     if early is not None and early.plan is not plan:
-        raise ValueError("shared columns are the same for all")
+        raise ValueError("all buffers must have the same shared columns")
     if early is None or not early.is_open:
         early = early_columns(
             plan,
@@ -319,7 +319,7 @@ def fetch_sections(
 
 
 def assemble_sections(fetched: Sequence[FetchedSections]) -> pa.Table:
-    """Makes one table of the records of several buffers, in order. All must have the same columns."""
+    """Returns one table of the records of several buffers, in order. All must have the same columns."""
     return pa.Table.from_batches(assemble_batches(fetched), fetched[0].plan.schema)
 
 
@@ -334,7 +334,7 @@ def assemble_batches(fetched: Sequence[FetchedSections]) -> list[pa.RecordBatch]
     plan = fetched[0].plan
     for other in fetched:
         if other.plan is not plan:
-            raise ValueError("not the same columns of all")
+            raise ValueError("all buffers must have the same columns")
     batches: list[pa.RecordBatch] = []
     sections: list[kernel.Section] = []
     for early, some in groupby(fetched, _early_of):
@@ -410,7 +410,7 @@ def _check_header(batch: RecordBatch, *, check_crc: bool) -> None:
     # The next fetch offset is computed from these, with or without records.
     if batch.base_offset < 0 or batch.last_offset_delta < 0 or batch.last_offset >= _MAX_INT64:
         raise CorruptRecordError(
-            f"a record batch cannot go from offset {batch.base_offset} to {batch.last_offset_delta} after it"
+            f"invalid offsets in a record batch: base {batch.base_offset}, last offset delta {batch.last_offset_delta}"
         )
 
 
@@ -419,7 +419,7 @@ def _section(batch: RecordBatch, plan: ColumnPlan, start_offset: int, budget: in
     decompressed = 0
     if batch.is_compressed or not batch.record_count:
         if budget < 0:
-            raise ValueError(f"{budget} bytes is no bound for decompression")
+            raise ValueError(f"max_decompressed_bytes must not be negative: {budget}")
         # No column of one batch may exceed 32-bit offsets.
         data = uncompressed_records(batch, min(budget, MAX_COLUMN_BYTES))
         decompressed = len(data)

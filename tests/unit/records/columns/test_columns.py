@@ -657,7 +657,7 @@ def test_decompression_is_bounded(compression: CompressionType) -> None:
     assert decode_batches(bomb * 3, max_decompressed_bytes=3 * size).num_rows == 3
     with pytest.raises(CorruptRecordError, match="larger than"):
         decode_batches(bomb * 3, max_decompressed_bytes=3 * size - 1)
-    with pytest.raises(ValueError, match="no bound"):
+    with pytest.raises(ValueError, match="must not be negative"):
         decode_batches(bomb, max_decompressed_bytes=-1)
 
 
@@ -684,10 +684,10 @@ def test_the_checksum_is_checked_unless_told_otherwise() -> None:
         (57, ">i", -1, "claims -1 records"),
         (57, ">i", 0, "claims no records"),
         (57, ">i", 2, "8 bytes are left after it"),
-        (23, ">i", -1, "cannot go from offset 0 to -1 after it"),
+        (23, ">i", -1, "base 0, last offset delta -1"),
         (23, ">i", 1, "record 2 at byte 16 has offset delta 2"),
-        (0, ">q", -5, "cannot go from offset -5"),
-        (0, ">q", 2**63 - 2, "cannot go from offset"),
+        (0, ">q", -5, "base -5,"),
+        (0, ">q", 2**63 - 2, "invalid offsets in a record batch"),
         (27, ">q", 2**63 - 1, "does not fit"),
     ],
 )

@@ -378,7 +378,7 @@ def test_shared_columns_are_the_same_for_all(monkeypatch: pytest.MonkeyPatch) ->
     data = memoryview(bytes(long_records(1200, 0)))
     shared = shared_columns([(data, 0)])
     assert shared is not None
-    with pytest.raises(ValueError, match="the same for all"):
+    with pytest.raises(ValueError, match="the same shared columns"):
         fetch_sections(data, columns=["value"], shared=shared)
     assert shared_columns([(data, 0)], binary_type="binary_view") is None
 
