@@ -23,7 +23,7 @@ _END_OF_OFFSETS: Final = 2**63 - 1
 
 
 class AccumulatorFullError(BarnabasError):
-    """Appends arrive faster than the disk can write them."""
+    """Appends arrive faster than the disk can write."""
 
 
 class CompletedBatch(NamedTuple):
@@ -145,7 +145,7 @@ class BatchAccumulator:
             self._completed.append(CompletedBatch(base_offset, last_offset, self.epoch, now, data, ()))
             return last_offset
 
-    # Draining: one thread, Raft's own
+    # Draining: Raft's thread only
 
     def time_until_drain(self) -> int | None:
         """Returns the milliseconds until :meth:`drain` is due, 0 for now; None if nothing may be drained."""
@@ -176,7 +176,7 @@ class BatchAccumulator:
             self._builder = None
             self._records = []
 
-    # Inside
+    # Internals
 
     def check_epoch(self, epoch: int) -> None:
         if epoch < self.epoch:
@@ -213,7 +213,7 @@ class BatchAccumulator:
         size = HEADER_SIZE + _size(values, 0)
         if size > self._max_batch_size:
             raise RecordBatchTooLargeError(
-                f"{len(values)} metadata records make a batch of {size} bytes; one has at most {self._max_batch_size}"
+                f"{len(values)} metadata records need a batch of {size} bytes; the limit is {self._max_batch_size}"
             )
 
     def _complete(self) -> None:

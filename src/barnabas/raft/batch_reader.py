@@ -11,7 +11,7 @@ from barnabas.raft.records_iterator import decode_batch, raw_batches
 
 
 class CommittedBatchReader:
-    """Base of both kinds of reader: read once, closed once, and reports its last offset.
+    """Base of both kinds of reader: iterated once, closed once, and reports its last offset.
 
     ``on_close`` is called with the reader when the listener closes it, on the listener's thread. Raft gives a listener
     no further reader before that, which limits the backlog of a slow listener.
@@ -24,7 +24,7 @@ class CommittedBatchReader:
     ) -> None:
         self.base_offset = base_offset
         self.last_offset = last_offset
-        """The last offset to come, or, if that is not known in advance, the last one handed out."""
+        """The last offset of the reader if it is known in advance, otherwise the last one returned so far."""
         self._on_close: Callable[[CommittedBatchReader], None] | None = on_close
 
     @property

@@ -1,4 +1,4 @@
-"""The files that formatting leaves for the first start: the first records of the log, and the first voters.
+"""The files that formatting writes for the first start: the first records of the log, and the first voters.
 
 ``bootstrap.checkpoint``, in each log directory, has the records with which the first controller begins the log, above
 all the level of ``metadata.version``. It is a snapshot of offset and epoch 0, and is never deleted.

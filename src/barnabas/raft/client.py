@@ -10,8 +10,8 @@ controller, or a broker that follows the metadata. The two talk only through thi
 
 An append has two halves. :meth:`RaftClient.prepare_append` assigns the offset and proves that the records can be
 written; then the controller replays them in memory; only then :meth:`RaftClient.schedule_prepared_append` lets them be
-written. A record that cannot be replayed is a bug. This order finds the bug on one node, before every other node gets
-the same record to fail on.
+written. A record that cannot be replayed is a bug. This order finds the bug on one node, before the other nodes receive
+the same record and fail on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class NotLeaderError(BarnabasError):
-    """A node appends without leading, or in a past epoch; it must step down."""
+    """A node appends while it is not the leader, or in a past epoch; it must step down."""
 
 
 class ApiMessageAndVersion(NamedTuple):
@@ -95,7 +95,7 @@ class BatchReader(Protocol[T_co]):
 
     @property
     def last_offset(self) -> int | None:
-        """The last offset to come, None if it is not known in advance."""
+        """The last offset of the reader; None if it is not known in advance."""
         ...
 
     def __iter__(self) -> Iterator[Batch[T_co]]: ...

@@ -47,13 +47,13 @@ def parse_host_and_port(name: str, text: str) -> HostAndPort:
     """Parses ``host:port``, where the host may be an IPv6 address in brackets; `ConfigError` if invalid."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None:
-        raise ConfigError.invalid(name, text, "an address looks like host:port")
+        raise ConfigError.invalid(name, text, "expected host:port")
     try:
         port = parse_integer(match["port"])
     except ValueError as error:
         raise ConfigError.invalid(name, text, str(error)) from None
     if port > 0xFFFF:
-        raise ConfigError.invalid(name, text, f"there is no port {port}")
+        raise ConfigError.invalid(name, text, f"invalid port {port}")
     return HostAndPort(match["host"], port)
 
 
@@ -63,15 +63,15 @@ def parse_voters(entries: tuple[str, ...]) -> tuple[VoterAddress, ...]:
     for entry in entries:
         number, separator, address = entry.partition("@")
         if not separator:
-            raise ConfigError.invalid(VOTERS, entry, "each voter looks like id@host:port")
+            raise ConfigError.invalid(VOTERS, entry, "expected id@host:port")
         try:
             voter_id = parse_integer(number.strip())
         except ValueError as error:
             raise ConfigError.invalid(VOTERS, entry, str(error)) from None
         if voter_id < 0:
-            raise ConfigError.invalid(VOTERS, entry, "the id of a node is not negative")
+            raise ConfigError.invalid(VOTERS, entry, "the node id must not be negative")
         if voter_id in voters:
-            raise ConfigError.invalid(VOTERS, entry, f"voter {voter_id} comes twice")
+            raise ConfigError.invalid(VOTERS, entry, f"voter {voter_id} is listed twice")
         voters[voter_id] = VoterAddress(voter_id, *parse_host_and_port(VOTERS, address))
     return tuple(voters.values())
 
@@ -96,29 +96,29 @@ _define: Final = RAFT_CONFIG_DEF.define
 # The quorum.
 _define(
     VOTERS, Type.LIST, "", LambdaValidator(_check_voters, "a list of id@host:port"), _HIGH,
-    "The voters of the metadata quorum, if they are static: id@host:port each. Empty where they are in the log.",
+    "The static voters of the metadata quorum, each as id@host:port. Empty if the voters are in the metadata log.",
 )  # fmt: skip
 _define(
     BOOTSTRAP_SERVERS, Type.LIST, "", LambdaValidator(_check_bootstrap_servers, "a list of host:port"), _HIGH,
-    "Where to ask for the metadata quorum, if its voters are in the log: host:port each.",
+    "Addresses (host:port) for finding the metadata quorum if its voters are in the metadata log.",
 )  # fmt: skip
 _define(
     "controller.quorum.election.timeout.ms", Type.INT, 1_000, Range.at_least(0), _HIGH,
-    "How long a voter without a leader waits before it stands for election.",
+    "How long a voter without a leader waits before it starts an election.",
 )  # fmt: skip
 _define(
     "controller.quorum.fetch.timeout.ms", Type.INT, 2_000, Range.at_least(0), _HIGH,
-    "How long a follower goes without a successful fetch before it stands for election, and a leader without fetches "
+    "How long a follower may go without a successful fetch before it starts an election, and a leader without fetches "
     "from a majority before it resigns.",
 )  # fmt: skip
 _define(
     "controller.quorum.election.backoff.max.ms", Type.INT, 1_000, Range.at_least(0), _HIGH,
-    "The longest that a candidate waits after an election without a winner.",
+    "The longest time that a candidate waits after an election without a winner.",
 )  # fmt: skip
 _define(
     "controller.quorum.append.linger.ms", Type.INT, 25, Range.at_least(0), _MEDIUM,
-    "How much time lies between two forced writes of the leader's log, so that the records of many requests share one. "
-    "The first write after a pause does not wait.",
+    "How long the leader waits between two flushes of its log, so that the records of many requests share a flush. "
+    "The first flush after a pause does not wait.",
 )  # fmt: skip
 _define(
     "controller.quorum.request.timeout.ms", Type.INT, 2_000, Range.at_least(0), _MEDIUM,
@@ -126,25 +126,25 @@ _define(
 )  # fmt: skip
 _define(
     "controller.quorum.retry.backoff.ms", Type.INT, 20, Range.at_least(0), _LOW,
-    "How long to wait before a failed request to another voter is repeated.",
+    "How long to wait before retrying a failed request to another voter.",
 )  # fmt: skip
 _define(
     "controller.quorum.auto.join.enable", Type.BOOLEAN, False, None, _LOW,
-    "Whether a controller that is not among the voters joins them by itself.",
+    "Whether a controller that is not a voter joins the voters automatically.",
 )  # fmt: skip
 _define(
     "controller.quorum.fetch.snapshot.max.bytes", Type.INT, 1024 * 1024, Range.at_least(1), _LOW,
-    "How much of a snapshot is fetched at once.",
+    "The maximum bytes of a snapshot per fetch.",
 )  # fmt: skip
 _define(
     "controller.quorum.fetch.max.bytes", Type.INT, 1024 * 1024, Range.at_least(1), _LOW,
-    "How much of the metadata log is fetched at once; a larger batch comes whole all the same.",
+    "The maximum bytes of the metadata log per fetch; a larger batch is still returned whole.",
 )  # fmt: skip
 
 # The log.
 _define(
     "metadata.log.dir", Type.STRING, None, None, _HIGH,
-    "Where the metadata log is; in the first of log.dirs if not set.",
+    "The directory of the metadata log; by default the first of log.dirs.",
 )  # fmt: skip
 _define(
     "metadata.log.segment.bytes", Type.INT, 1024 * 1024 * 1024, Range.at_least(MAX_BATCH_SIZE_BYTES), _HIGH,
@@ -156,27 +156,27 @@ _define(
 )  # fmt: skip
 _define(
     "metadata.max.retention.bytes", Type.LONG, 100 * 1024 * 1024, None, _HIGH,
-    "How large log and snapshots may get together before the oldest go, -1 for any size. The latest snapshot stays.",
+    "The size of log and snapshots above which the oldest are deleted, except the latest snapshot; -1 for no limit.",
 )  # fmt: skip
 _define(
     "metadata.max.retention.ms", Type.LONG, 7 * 24 * 60 * 60 * 1000, None, _HIGH,
-    "How old snapshots may get before they go, -1 for any age. The latest snapshot stays.",
+    "The age at which snapshots are deleted, except the latest one; -1 for no limit.",
 )  # fmt: skip
 _define(
     "metadata.log.max.record.bytes.between.snapshots", Type.LONG, 20 * 1024 * 1024, Range.at_least(1), _HIGH,
-    "After so many bytes in the log a snapshot is made.",
+    "The number of bytes in the log after which a snapshot is created.",
 )  # fmt: skip
 _define(
     "metadata.log.max.snapshot.interval.ms", Type.LONG, 60 * 60 * 1000, Range.at_least(0), _HIGH,
-    "After so much time a snapshot is made if there is anything new; 0 for never.",
+    "The time after which a snapshot is created if there are new records; 0 for never.",
 )  # fmt: skip
 _define(
     "metadata.max.idle.interval.ms", Type.INT, 500, Range.at_least(0), _LOW,
-    "How often the active controller writes a record that says nothing; 0 for never.",
+    "How often the active controller writes a no-op record; 0 for never.",
 )  # fmt: skip
 _define(
     "internal.metadata.log.segment.bytes", Type.INT, None, None, _LOW,
-    "Takes the place of metadata.log.segment.bytes, without its lower bound.", internal=True,
+    "Overrides metadata.log.segment.bytes, without its lower bound.", internal=True,
 )  # fmt: skip
 _define(
     "internal.metadata.max.batch.size.in.bytes", Type.INT, MAX_BATCH_SIZE_BYTES, None, _LOW,
@@ -184,12 +184,12 @@ _define(
 )  # fmt: skip
 _define(
     "internal.metadata.delete.delay.millis", Type.LONG, 60_000, None, _LOW,
-    "How long a file of the metadata log stays after it was deleted, for those who still read it.", internal=True,
+    "How long a deleted file of the metadata log stays on disk, because readers may still have it open.", internal=True,
 )  # fmt: skip
 
 
 def _setting(key: str) -> Any:
-    """Makes a field for the setting `key`, with its default."""
+    """Returns a field for the setting `key`, with its default."""
     return field(default=RAFT_CONFIG_DEF.keys[key].default, metadata={"key": key})
 
 
@@ -197,7 +197,7 @@ def _setting(key: str) -> Any:
 class RaftConfig:
     """The settings of a node of the metadata quorum.
 
-    The constructor checks nothing, so tests can use segments of a few bytes.
+    The constructor does not validate, so tests can use segments of a few bytes.
     """
 
     voters: tuple[VoterAddress, ...] = ()
@@ -225,7 +225,7 @@ class RaftConfig:
 
     @classmethod
     def from_values(cls, values: ConfigValues) -> Self:
-        """Makes the settings from a parsed configuration whose definition includes `RAFT_CONFIG_DEF`."""
+        """Creates the settings from a parsed configuration whose definition includes `RAFT_CONFIG_DEF`."""
         settings = {item.name: values[item.metadata["key"]] for item in fields(cls) if "key" in item.metadata}
         segment_bytes = values.get_optional_int("internal.metadata.log.segment.bytes")
         if segment_bytes is not None:

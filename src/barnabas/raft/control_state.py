@@ -94,7 +94,7 @@ class KRaftControlRecordStateMachine:
                     batch.ensure_valid()
                     self._take_in(control_records(batch))
                 next_offset = batch.next_offset
-            assert next_offset > before, "a read from inside the log has at least a whole batch"
+            assert next_offset > before, "a read within the log returns at least one whole batch"
         with self._lock:
             self._next_offset = next_offset
 

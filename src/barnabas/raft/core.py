@@ -113,7 +113,7 @@ Decision = PersistElection | LeaderChanged | BeginLeaderEpoch | EndLeaderEpoch |
 
 
 class RaftCore:
-    """The protocol state of one node. One thread hands in messages; any thread may read the attributes."""
+    """The protocol state of one node. One thread passes messages in; any thread may read the attributes."""
 
     def __init__(self) -> None:
         self.quorum = QuorumState()
@@ -140,7 +140,7 @@ class RaftCore:
         voters, local = message.membership.voters, message.local
         if not voters:
             raise UnsupportedQuorumError(
-                "there are no voters, neither in controller.quorum.voters nor in the metadata log: set "
+                "neither controller.quorum.voters nor the metadata log has voters: set "
                 "controller.quorum.voters, or format the directory with the voters"
             )
         if not voters.is_only_voter(local.key):
@@ -151,7 +151,7 @@ class RaftCore:
         epoch = 0 if message.election is None else message.election.epoch
         if epoch < message.log_end.epoch:
             logger.warning(
-                "The quorum-state file knows of epoch %d, but the log has records of epoch %d",
+                "The quorum-state file has epoch %d, but the log has records of epoch %d",
                 epoch,
                 message.log_end.epoch,
             )

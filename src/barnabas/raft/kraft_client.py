@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FaultHandler = Callable[[str, BaseException], None]
-"""Called with an error that this node cannot survive. It must end the process, or raise."""
+"""Called with a fatal error. It must end the process, or raise."""
 
 CLEANING_INTERVAL_MS: Final = 60_000
 
@@ -74,7 +74,7 @@ DEFAULT_LISTENER_NAME: Final = "CONTROLLER"
 
 
 def raise_fatal_exit(what: str, error: BaseException) -> None:
-    """The default fault handler: makes the thread end the process."""
+    """Handles faults by default: makes the thread end the process."""
     raise FatalExitError(1, f"{what}: {error}") from error
 
 
@@ -94,8 +94,8 @@ class KRaftClient:
     (Kafka's leader lets a quorum of one commit records that are not on disk yet.) While the disk is busy, further
     appends accumulate and share the next flush: the slower the disk, the larger the groups.
 
-    **Decisions.** :class:`~barnabas.raft.core.RaftCore` decides on elections and the high watermark; this class hands
-    it messages and carries out its decisions, in their order.
+    **Decisions.** :class:`~barnabas.raft.core.RaftCore` decides on elections and the high watermark; this class passes
+    messages to it and carries out its decisions, in their order.
 
     **A failed write ends the node.** After a disk error the state of the disk is unknown, and a second ``fsync`` may
     succeed for data that the first has lost. The fault handler ends the process; the next process reads the disk.
@@ -291,7 +291,7 @@ class KRaftClient:
         self.log.on_snapshot_frozen(snapshot_id)
         self._partition_state.truncate_old_entries(snapshot_id.offset)
 
-    # Life
+    # Start and stop
 
     def set_local_endpoints(self, endpoints: Sequence[VoterEndpoint]) -> None:
         """Sets the actual addresses of this node's controller listeners; must precede :meth:`initialize`."""
@@ -300,11 +300,11 @@ class KRaftClient:
     def initialize(self) -> None:
         """Restores the persisted state and starts an election.
 
-        On return the epoch is on disk; its first record is not, before the next :meth:`poll_once`.
-        Raises an error if the files are damaged, or `UnsupportedQuorumError` if there are other voters.
+        On return the epoch is on disk, but its first record only after the next :meth:`poll_once`. Raises an error if
+        the files are damaged, or `UnsupportedQuorumError` if there are other voters.
         """
         if self._initialized:
-            raise BarnabasError("the Raft client is initialized already")
+            raise BarnabasError("the Raft client is already initialized")
         self._partition_state.update_state()
         membership = self._partition_state.membership
         end = OffsetAndEpoch(self.log_end_offset, self.log.last_fetched_epoch)
@@ -334,7 +334,7 @@ class KRaftClient:
         An error goes to the fault handler, and the client does no further work.
         """
         if self._failure is not None:
-            raise BarnabasError(f"the Raft client has failed before: {self._failure}") from self._failure
+            raise BarnabasError(f"the Raft client has failed: {self._failure}") from self._failure
         if not self._initialized or self._closed:
             raise BarnabasError("the Raft client is not initialized, or is closed")
         try:
@@ -342,7 +342,7 @@ class KRaftClient:
         except FatalExitError as error:
             self._failure = error
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the log is in doubt
+        except Exception as error:  # noqa: BLE001 - after any error the state of the log is unknown
             self._fail(error)
 
     def close(self) -> None:
@@ -378,7 +378,7 @@ class KRaftClient:
         self._failure = error
         if self._accumulator is not None:
             self._accumulator.close()
-        what = f"node {self._node_id} cannot go on with the metadata log in {self.log.directory}"
+        what = f"node {self._node_id} cannot continue with the metadata log in {self.log.directory}"
         logger.critical("%s", what, exc_info=error)
         self._fault_handler(what, error)
         raise FatalExitError(1, f"{what}: {error}") from error
@@ -532,7 +532,7 @@ class KRaftClient:
             else:
                 context.fire_handle_commit(offset, self.log.read(offset, Isolation.COMMITTED).records)
                 if context.next_expected_offset == offset:
-                    return  # a closing listener returned the reader unread: going on would loop forever
+                    return  # a closing listener returned the reader unread: continuing would loop forever
 
     def _fire_leader_changes(self) -> None:
         leader, state = self.leader_and_epoch, self._core.leader_state

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
 
 MAX_READ_SIZE_BYTES: Final = 8 * 1024 * 1024
-"""The most that one read returns; a listener that is far behind reads several times."""
+"""The most bytes that one read returns; a listener that is far behind reads several times."""
 
 
 class Isolation(Enum):
@@ -161,7 +161,7 @@ class KafkaMetadataLog:
         reached = self._log.watermarks.update_high_watermark(offset)
         if reached != offset.message_offset:
             logger.warning(
-                "%s: the high watermark is %d and not %d", METADATA_PARTITION, reached, offset.message_offset
+                "%s: the high watermark is %d instead of %d", METADATA_PARTITION, reached, offset.message_offset
             )
 
     @property
@@ -266,7 +266,7 @@ class KafkaMetadataLog:
         self._log.truncate_fully_and_start_at(latest.offset)
         with self._snapshots_lock:
             forgotten = self._forget_snapshots_before(latest)
-        self._remove_snapshots(forgotten, "the log begins anew behind them")
+        self._remove_snapshots(forgotten, "the log starts after them")
         return True
 
     # Snapshots
@@ -290,16 +290,14 @@ class KafkaMetadataLog:
         """Creates a snapshot writer at a committed offset; None if the snapshot exists or the log starts later."""
         if snapshot_id.offset < self.start_offset:
             logger.info(
-                "Not making snapshot %s: the log begins at %d already", snapshot_name(snapshot_id), self.start_offset
+                "Not creating snapshot %s: the log already starts at %d", snapshot_name(snapshot_id), self.start_offset
             )
             return None
         if snapshot_id.offset > self.high_watermark:
-            raise ValueError(
-                f"a snapshot at {snapshot_id.offset} reaches beyond the high watermark, {self.high_watermark}"
-            )
+            raise ValueError(f"a snapshot at {snapshot_id.offset} is beyond the high watermark, {self.high_watermark}")
         validity = self.validate_offset_and_epoch(*snapshot_id)
         if validity.kind is not Validity.VALID:
-            raise ValueError(f"{snapshot_id} is not a place in the log: {validity}")
+            raise ValueError(f"{snapshot_id} is not a position in the log: {validity}")
         return self.create_new_snapshot_unchecked(snapshot_id)
 
     def create_new_snapshot_unchecked(self, snapshot_id: OffsetAndEpoch) -> FileRawSnapshotWriter | None:
@@ -323,7 +321,7 @@ class KafkaMetadataLog:
                 return None
             path = snapshot_path(self.directory, snapshot_id)
             if not path.exists():
-                logger.warning("Snapshot %s is gone from %s", snapshot_name(snapshot_id), self.directory)
+                logger.warning("Snapshot %s is missing from %s", snapshot_name(snapshot_id), self.directory)
                 self._snapshots.remove(snapshot_id)
                 return None
             return FileRawSnapshotReader.open(self.directory, snapshot_id)
@@ -364,7 +362,7 @@ class KafkaMetadataLog:
         # The snapshot at offset 0 has the first voters. A non-empty log has them in its first batch.
         if self.start_offset > needed_from or end < max(newest.offset, 1):
             older = (
-                "no older snapshot is whole" if whole is None else f"the one before it ends at offset {whole.offset}"
+                "no older snapshot is intact" if whole is None else f"the one before it ends at offset {whole.offset}"
             )
             has = f"has only offsets {self.start_offset} to {end - 1}" if end > self.start_offset else "is empty"
             raise MetadataLogError(
@@ -377,7 +375,7 @@ class KafkaMetadataLog:
             with disk_access("rename", path):
                 path.replace(aside)
             logger.error(
-                "%s. The metadata before offset %d are read from %s and the log instead. The damaged file is now %s; "
+                "%s. The metadata before offset %d is read from %s and the log instead. The damaged file is now %s; "
                 "check the disk",
                 error,
                 snapshot_id.offset,
@@ -400,7 +398,7 @@ class KafkaMetadataLog:
             reader.close()
         return None
 
-    def delete_before_snapshot(self, snapshot_id: OffsetAndEpoch, reason: str = "asked for") -> bool:
+    def delete_before_snapshot(self, snapshot_id: OffsetAndEpoch, reason: str = "requested") -> bool:
         """Moves the log start to a snapshot and deletes older segments and snapshots; returns whether any were."""
         with self._snapshots_lock:
             if (
@@ -512,16 +510,16 @@ class KafkaMetadataLog:
         if start > 0 and not kept:
             raise MetadataLogError(
                 f"the metadata log in {directory} begins at offset {start}, but there is no snapshot (*.checkpoint) of "
-                "what was before. Restore the snapshot, or the whole directory, from a backup; nothing was changed"
+                "the records before. Restore the snapshot, or the whole directory, from a backup; nothing was changed"
             )
         for snapshot in found:
             if not is_whole(snapshot):
-                logger.info("Deleting %s: it is of no use any more", snapshot.path)
+                logger.info("Deleting %s: it is no longer needed", snapshot.path)
                 with disk_access("delete", snapshot.path):
                     snapshot.path.unlink(missing_ok=True)
         return kept
 
-    # The end
+    # Closing
 
     def close(self) -> None:
         self._log.close()

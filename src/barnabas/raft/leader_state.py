@@ -39,8 +39,8 @@ class LeaderState:
     """The leader's state for one epoch.
 
     **The high watermark** is the offset that a majority of the voters has reached: sort the voters by end offset and
-    take the one in the middle. But it advances only past the first offset of this epoch. Records of earlier leaders may
-    be on a majority and still be replaced, if a voter without them is elected; once a majority also has a record of
+    take the offset in the middle. But it advances only past the first offset of this epoch. Records of earlier leaders
+    may be on a majority and still be replaced, if a voter without them is elected; once a majority also has a record of
     this epoch, they cannot. So a new leader writes a record at once.
 
     The leader's own end offset is the end of its log *on disk*.
@@ -112,7 +112,7 @@ class LeaderState:
         if candidate.message_offset <= self.epoch_start_offset:
             return False
         if current is None:
-            logger.info("The high watermark of epoch %d is %d at first", self.epoch, candidate.message_offset)
+            logger.info("The initial high watermark of epoch %d is %d", self.epoch, candidate.message_offset)
         elif candidate.message_offset <= current.message_offset:
             return False
         self.high_watermark = candidate

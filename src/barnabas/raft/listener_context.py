@@ -90,7 +90,7 @@ class ListenerContext:
     def maybe_fire_leader_change(self, leader: LeaderAndEpoch) -> None:
         if self._is_news(leader):
             self.last_fired_leader_change = leader
-            logger.debug("%s hears of %s", self.listener, leader)
+            logger.debug("Notifying %s of %s", self.listener, leader)
             self.listener.handle_leader_change(leader)
 
     def maybe_fire_own_leadership(self, leader: LeaderAndEpoch, epoch_start_offset: int) -> None:

@@ -11,7 +11,7 @@
               FOLLOWER --fetch timeout--> PROSPECTIVE                                        RESIGNED
 
 A node without contact to a leader first asks whether others would vote for it (PROSPECTIVE, KIP-996). Only with a
-majority of these pre-votes it opens a new epoch and asks for votes (CANDIDATE), so a badly connected node does not
+majority of these pre-votes does it open a new epoch and request votes (CANDIDATE), so a badly connected node does not
 disturb the rest. A sole voter takes the same steps at once: its own vote is the majority.
 """
 
@@ -63,7 +63,7 @@ TRANSITIONS: Final = {
 
 
 class IllegalTransitionError(BarnabasError):
-    """A transition that is not in the table. It is a bug."""
+    """A transition that is not in the table, which is a bug."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class QuorumStateFileError(KafkaStorageError):
 def quorum_state_version(kraft_version: int) -> int:
     """Returns the file format for a level of ``kraft.version``."""
     if kraft_version not in QuorumStateData.versions:
-        raise BarnabasError(f"kraft.version {kraft_version} is not known; {QuorumStateData.versions} are")
+        raise BarnabasError(f"unknown kraft.version {kraft_version}: expected {QuorumStateData.versions}")
     return kraft_version
 
 
@@ -96,18 +96,18 @@ class FileQuorumStateStore:
         except ValueError as error:
             raise self._damaged(f"{shortened(line)!r} is not JSON: {error}") from None
         if not isinstance(contents, dict):
-            raise self._damaged(f"it holds {shortened(line)!r} instead of an object")
+            raise self._damaged(f"it contains {shortened(line)!r} instead of an object")
         version = contents.pop(_DATA_VERSION, None)
         if version is None:
             raise self._damaged(f"it has no {_DATA_VERSION}")
         if type(version) is not int or version not in QuorumStateData.versions:
-            raise self._damaged(f"its {_DATA_VERSION} is {version!r}; {QuorumStateData.versions} are known")
+            raise self._damaged(f"its {_DATA_VERSION} is {version!r}; expected {QuorumStateData.versions}")
         try:
             state = from_json(QuorumStateData, contents, version)
         except ProtocolError as error:
             raise self._damaged(str(error)) from None
         if state.leader_epoch < 0:
-            raise self._damaged(f"there is no epoch {state.leader_epoch}")
+            raise self._damaged(f"invalid epoch {state.leader_epoch}")
         return state
 
     def _damaged(self, reason: str) -> QuorumStateFileError:

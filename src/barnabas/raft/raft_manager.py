@@ -26,7 +26,7 @@ class KafkaRaftManager:
     """Builds the Raft components, and shuts them down in the right order.
 
         manager = KafkaRaftManager(1, directory_id, Path("data"), config, local_endpoints=[...])
-        manager.client.register(listener)       # before startup, to miss nothing
+        manager.client.register(listener)       # before startup, to receive all commits
         manager.startup()
         ...
         manager.shutdown()

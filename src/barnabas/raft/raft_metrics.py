@@ -40,7 +40,11 @@ class KafkaRaftMetrics:
         gauge("current-vote", "The id of the node that this node votes for", lambda _config, _now: _vote(client))
         gauge("current-epoch", "The epoch of the quorum", lambda _config, _now: client.leader_and_epoch.epoch)
         gauge("current-state", "The state of this node", lambda _config, _now: client.state.value)
-        gauge("high-watermark", "The end of what is committed", lambda _config, _now: _or_none(client.high_watermark))
+        gauge(
+            "high-watermark",
+            "The offset below which all records are committed",
+            lambda _config, _now: _or_none(client.high_watermark),
+        )
         gauge("log-end-offset", "The end of the log", lambda _config, _now: client.log_end_offset)
         gauge("log-end-epoch", "The epoch of the last record", lambda _config, _now: client.log.last_fetched_epoch)
         gauge("number-of-voters", "The number of voters", lambda _config, _now: len(client.voters.voter_ids))
@@ -50,7 +54,7 @@ class KafkaRaftMetrics:
         _rate(metrics, "fetch-records-rate", "Records per second that a follower fetches")
 
     def committed(self, records: int, milliseconds: float) -> None:
-        """Records that this node has appended a number of records, and that they took this long to be committed."""
+        """Records the number of appended records, and the time until they were committed."""
         self._appends.record(records)
         self._commits.record(milliseconds)
 
@@ -77,7 +81,7 @@ def _leader(client: KRaftClient) -> int:
 
 
 def _vote(client: KRaftClient) -> int:
-    """Returns the vote of this node: itself, while it stands for an election or has won it."""
+    """Returns the vote of this node: itself, while it is a candidate or the leader."""
     return client.node_id if client.node_id in client.granting_voters else _NOBODY
 
 

@@ -23,7 +23,7 @@ from barnabas.records.control import ControlRecordType, parse_control_type
 from barnabas.records.reader import read_records
 
 READ_SIZE: Final = 1024 * 1024
-"""The most of a file in memory at once, unless a single batch is larger."""
+"""The most bytes of a file in memory at once, unless a single batch is larger."""
 
 _MESSAGES: Final[dict[ControlRecordType, type[Message]]] = {
     ControlRecordType.LEADER_CHANGE: LeaderChangeMessage,

@@ -5,7 +5,7 @@
     [header, kraft.version, voters]  [topics ...]  [partitions ...]  ...  [footer]
      control batch                    batches of metadata records          control batch
 
-The header has the append time of the last record that the snapshot covers. ``kraft.version`` and the voters are there
+The header has the append time of the last record that the snapshot covers. ``kraft.version`` and the voters are present
 if the log has them (KIP-853). A file without a footer was truncated. Offsets count from 0 and have no meaning; all
 batches have the epoch of the snapshot.
 """
@@ -49,7 +49,7 @@ class RecordsSnapshotWriter:
         on_frozen: Callable[[OffsetAndEpoch], None] = lambda _: None,
     ) -> None:
         if kraft_version == KRAFT_VERSION_0 and voters:
-            raise ValueError(f"with kraft.version 0 the voters are not in the log, and not in a snapshot: {voters}")
+            raise ValueError(f"with kraft.version 0, neither log nor snapshot may contain voters: {voters}")
         self._raw = raw
         self._on_frozen = on_frozen
         self._accumulator = BatchAccumulator(
@@ -102,7 +102,7 @@ class RecordsSnapshotWriter:
 
     def _check_open(self) -> None:
         if self._raw.is_frozen:
-            raise BarnabasError(f"snapshot {snapshot_name(self.snapshot_id)} is frozen already")
+            raise BarnabasError(f"snapshot {snapshot_name(self.snapshot_id)} is already frozen")
 
 
 class RecordsSnapshotReader:

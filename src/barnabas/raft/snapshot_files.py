@@ -128,7 +128,7 @@ class FileRawSnapshotWriter:
 
     def _open_fd(self) -> int:
         if self._fd is None:
-            raise BarnabasError(f"snapshot {snapshot_name(self.snapshot_id)} is frozen or closed already")
+            raise BarnabasError(f"snapshot {snapshot_name(self.snapshot_id)} is already frozen or closed")
         return self._fd
 
     def _close_fd(self) -> None:

@@ -126,7 +126,7 @@ def test_an_append_is_in_one_batch_or_refused(clock: MockClock) -> None:
     subject = accumulator(clock, max_batch_size=200)
     subject.append(EPOCH, [topic_record("a"), topic_record("b")])
     subject.append(EPOCH, [topic_record("c"), topic_record("d"), topic_record("e")])
-    with pytest.raises(RecordBatchTooLargeError, match="6 metadata records make a batch of"):
+    with pytest.raises(RecordBatchTooLargeError, match="6 metadata records need a batch of"):
         subject.append(EPOCH, [topic_record(name) for name in "uvwxyz"])
     assert subject.append(EPOCH, [topic_record("f")]) == 105
     assert [names(batch.records) for batch in subject.drain()] == [["a", "b"], ["c", "d", "e", "f"]]

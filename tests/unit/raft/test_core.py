@@ -122,7 +122,7 @@ def test_the_epoch_of_the_log_counts_if_the_file_is_behind(caplog: pytest.LogCap
     core = RaftCore()
     core.handle(Start(0, LOCAL, STATIC, None, OffsetAndEpoch(7, 5)))
     assert core.quorum.epoch == 5
-    assert "knows of epoch 0, but the log has records of epoch 5" in caplog.text
+    assert "has epoch 0, but the log has records of epoch 5" in caplog.text
 
 
 @pytest.mark.parametrize("ids", [(), (2,), (1, 2)])

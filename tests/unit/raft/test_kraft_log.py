@@ -260,7 +260,7 @@ def test_an_older_snapshot_and_the_log_stand_in_for_a_damaged_one(
     lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(lines) == 2
     assert "00000000000000000005-0000000001.checkpoint is damaged" in lines[0]
-    assert "are read from snapshot 00000000000000000002-0000000001 and the log" in lines[0]
+    assert "is read from snapshot 00000000000000000002-0000000001 and the log" in lines[0]
     log.update_high_watermark(log.end_offset)
     again = snapshot(log, 5, 1, topics=5)
     log.close()
@@ -350,7 +350,7 @@ def test_snapshots_are_of_what_is_committed(box: RaftBox) -> None:
     log.append_as_leader(batch(2, 1, "c"), 1)
     with pytest.raises(ValueError, match="beyond the high watermark, 2"):
         log.create_new_snapshot(OffsetAndEpoch(3, 1))
-    with pytest.raises(ValueError, match="is not a place in the log"):
+    with pytest.raises(ValueError, match="is not a position in the log"):
         log.create_new_snapshot(OffsetAndEpoch(2, 2))
     snapshot_id = snapshot(log, 2, 1)
     assert log.create_new_snapshot(snapshot_id) is None
@@ -442,4 +442,4 @@ def test_the_high_watermark_stays_within_the_log(box: RaftBox, caplog: pytest.Lo
     append(log, 1, "a")
     log.update_high_watermark(LogOffsetMetadata(7))
     assert log.high_watermark == 1
-    assert "the high watermark is 1 and not 7" in caplog.text
+    assert "the high watermark is 1 instead of 7" in caplog.text

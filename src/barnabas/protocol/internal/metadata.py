@@ -247,7 +247,7 @@ class RemoveAccessControlEntryRecord(MetadataRecord, record_type=19, versions="0
 
 
 class NoOpRecord(MetadataRecord, record_type=20, versions="0", flexible="0+"):
-    """Changes nothing. An idle controller writes one so that the high watermark moves and lag can be measured."""
+    """Changes nothing. The controller writes one periodically: the high watermark moves, and lag can be measured."""
 
 
 class ZkMigrationStateRecord(MetadataRecord, record_type=21, versions="0", flexible="0+"):
