@@ -23,7 +23,7 @@ from barnabas.raft.client import LeaderAndEpoch
 log = logging.getLogger(__name__)
 
 FaultHandler = Callable[[str, BaseException], None]
-"""Is called with an error. If it returns, loading continues; a node for which the fault is fatal raises or exits."""
+"""Called with an error. If it returns, loading continues; a node for which the fault is fatal raises or exits."""
 
 Publish = Callable[[MetadataDelta, MetadataImage, LogDeltaManifest], None]
 

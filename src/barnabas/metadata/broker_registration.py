@@ -27,11 +27,11 @@ class BrokerRegistration:
     """The state of a broker in the metadata.
 
     A broker that has registered is *fenced*: known but inactive. It is unfenced when its heartbeats show that it has
-    caught up with the metadata log, and fenced again when they stop, or when it requests it before it stops. Clients
-    see unfenced brokers only.
+    caught up with the metadata log, and fenced again when they stop, or when it requests to be fenced before it shuts
+    down. Clients see unfenced brokers only.
 
-    The incarnation ID is new at each start of the process, the epoch at each registration. By the epoch the controller
-    recognizes requests of an earlier registration.
+    The incarnation ID is new at each start of the process, the epoch at each registration. The epoch lets the
+    controller recognize requests of an earlier registration.
     """
 
     id: int

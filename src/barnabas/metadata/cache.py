@@ -41,7 +41,7 @@ class FinalizedFeatures(NamedTuple):
 
     metadata_version: MetadataVersion | None
     levels: Mapping[str, int]
-    """By name, those that are not 0, with ``metadata.version`` and ``kraft.version``."""
+    """The levels other than 0 by name, with ``metadata.version`` and ``kraft.version``."""
     epoch: int
     """The offset of the image. It only grows, so a client can recognize the older of two responses."""
 
@@ -54,13 +54,13 @@ class MetadataCache:
     must be consistent takes :attr:`image` once, and uses the functions of :mod:`~barnabas.metadata.topic_responses` and
     :mod:`~barnabas.metadata.cluster_responses`.
 
-    It is never ahead of the log but may be behind it: something that it does not know may exist. That is why clients
-    retry after UNKNOWN_TOPIC_OR_PARTITION.
+    The cache is never ahead of the log but may be behind it: a topic that it does not know may exist. That is why
+    clients retry after UNKNOWN_TOPIC_OR_PARTITION.
     """
 
     def __init__(self, kraft_version: Callable[[], int] = lambda: 0, choose: Choose = random.choice) -> None:
         self.image = EMPTY_IMAGE
-        """The present image. Others read it, and only `set_image` changes it."""
+        """The current image. Any thread reads it; only `set_image` changes it."""
         self._kraft_version = kraft_version
         self._choose = choose
 
@@ -98,8 +98,9 @@ class MetadataCache:
         return None if found is None else found.partitions.get(partition)
 
     def partition_leader_endpoint(self, topic: str, partition: int, listener: str) -> Node | None:
-        """Returns the leader of a partition; None if the partition or its leader is unknown, NO_NODE if the leader has
-        no address on this listener.
+        """Returns the leader of a partition; None if the partition or its leader is unknown.
+
+        NO_NODE is a leader without an address on this listener.
         """
         image = self.image
         found = image.topics.by_name.get(topic)

@@ -21,7 +21,7 @@ IP = "ip"
 
 _DESCRIBED_FIRST = ("consumer_byte_rate", "request_percentage", "producer_byte_rate")
 """Kafka lists limits in the order of the hash codes of their names, and the tests of some clients expect that order.
-The protocol allows any order, so it is this one."""
+The protocol allows any order, so this is Kafka's."""
 
 _MATCH_EXACT = 0
 _MATCH_DEFAULT = 1

@@ -33,8 +33,8 @@ class Feature:
     name: str
     levels: tuple[FeatureLevel, ...]
     served: bool = True
-    """Whether this broker implements it. Other features stay off in a new cluster, but their levels are known, so that
-    a directory of Apache Kafka can be opened where they are on."""
+    """Whether this broker implements it. Other features stay disabled in a new cluster, but their levels are known, so
+    that a directory of Apache Kafka that uses them can be opened."""
 
     @property
     def highest(self) -> int:

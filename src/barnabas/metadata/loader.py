@@ -78,7 +78,7 @@ class MetadataLoader:
         """Installed publishers without their first update."""
         self._publishers: dict[str, MetadataPublisher] = {}
         self._failed_publishers: list[MetadataPublisher] = []
-        """Publishers that failed at their first update, so that later ones would be of no use. They are closed, too."""
+        """Publishers that failed at their first update and get no further ones. They are closed, too."""
         self._failed = False
         """Whether loading has failed. Raft then does not get its reader back, so it sends nothing more."""
         self._closed = False

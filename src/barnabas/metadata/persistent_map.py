@@ -100,7 +100,7 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
     def updated(self, changed: Mapping[K, V], removed: Iterable[K] = ()) -> PersistentMap[K, V]:
         """Returns the map without the keys ``removed`` and then with the entries ``changed``.
 
-        Keys to remove need not be there.
+        Keys to remove need not exist.
         """
         mask = self._mask
         mine = self._buckets

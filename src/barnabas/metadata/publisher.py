@@ -50,7 +50,7 @@ class MetadataPublisher(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """Its name in the log, unique among the publishers of a loader."""
+        """The name in log messages, unique among the publishers of a loader."""
 
     @abc.abstractmethod
     def on_metadata_update(self, delta: MetadataDelta, new_image: MetadataImage, manifest: LoaderManifest) -> None:
@@ -60,4 +60,4 @@ class MetadataPublisher(abc.ABC):
         """Processes a change of the active controller."""
 
     def close(self) -> None:  # noqa: B027 - optional
-        """Is called last."""
+        """Called last."""

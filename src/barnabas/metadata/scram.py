@@ -41,7 +41,7 @@ class ScramCredential(NamedTuple):
     iterations: int
 
     def __repr__(self) -> str:
-        """Leaves out keys, with which one could impersonate the server."""
+        """Leaves out the keys, which would allow impersonating the server."""
         return f"ScramCredential(iterations={self.iterations})"
 
 

@@ -40,7 +40,7 @@ class TopicDelta:
         self.elr_elections: dict[int, int] = {}
         """The number of leaders elected from the ELR, by partition."""
         self._restated = restated
-        """Whether a TopicRecord has started the topic anew, so that its earlier partitions do not count any more."""
+        """Whether a TopicRecord has restarted the topic, so that its earlier partitions are ignored."""
 
     @property
     def name(self) -> str:
@@ -182,7 +182,7 @@ class TopicsDelta:
     # -- replay
 
     def create_topic(self, record: TopicRecord) -> None:
-        """Creates a topic; or, in a snapshot, restates a known one from the beginning."""
+        """Creates a topic; in a snapshot, replaces a known topic as a whole."""
         topic_id, name = record.topic_id, record.name
         known = self.image.by_id.get(topic_id)
         if known is None and topic_id in self.changed_topics:
