@@ -48,7 +48,7 @@ class BootstrapMetadata:
         levels: Mapping[str, int] | None = None,
         extra: Sequence[ApiMessageAndVersion] = (),
     ) -> BootstrapMetadata:
-        """Makes the features that belong to a metadata version, overridden by `levels`."""
+        """Creates the records of the features that belong to a metadata version, overridden by `levels`."""
         chosen = {name: feature.default_level(version) for name, feature in FEATURES.items()}
         chosen |= levels or {}
         chosen.pop(KRAFT_VERSION.name, None)  # Raft stores it in a control record

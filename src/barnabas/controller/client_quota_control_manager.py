@@ -58,7 +58,7 @@ class ClientQuotaControlManager:
     """Holds the limits by entity.
 
     The changes of an entity are atomic; each entity of a request succeeds or fails by itself. Setting a limit to its
-    present value, or removing a limit that is not set, is no error and writes nothing.
+    present value, or removing a limit that is not set, succeeds and writes nothing.
 
     For ``ip``, Kafka also accepts host names, if they resolve. The controller does no I/O, so `is_resolvable` decides
     whether a name resolves; by default only addresses are accepted.

@@ -56,7 +56,7 @@ DEFAULT_SESSION_TIMEOUT_MS = 9_000
 """``broker.session.timeout.ms``"""
 
 FIRST_VERSION_WITH_PREVIOUS_EPOCH = 3
-"""First BrokerRegistration version in which a broker tells whether it was shut down cleanly."""
+"""First BrokerRegistration version in which a broker reports whether it was shut down cleanly."""
 
 NO_PREVIOUS_EPOCH = -2
 """A previous epoch that no broker sends; after a crash a broker sends -1."""
@@ -279,7 +279,7 @@ class ClusterControlManager:
         response = ControllerRegistrationResponse(error_message=None)
         return ControllerResult.atomic_of([ApiMessageAndVersion(record, 0)], response)
 
-    # -- asking
+    # -- queries
 
     def broker(self, broker_id: int) -> BrokerRegistration | None:
         return self._brokers.get(broker_id)

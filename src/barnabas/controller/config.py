@@ -40,7 +40,7 @@ class ControllerConfig:
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS
     """``broker.session.timeout.ms``"""
     leader_imbalance_check_interval_ms: int = 300_000
-    """``leader.imbalance.check.interval.seconds``; 0 where ``auto.leader.rebalance.enable`` is off."""
+    """``leader.imbalance.check.interval.seconds``; 0 if ``auto.leader.rebalance.enable`` is false."""
     unclean_leader_election_check_interval_ms: int = 300_000
     max_idle_interval_ms: int = 500
     """``metadata.max.idle.interval.ms``: how often to write a NoOpRecord; 0 for never."""

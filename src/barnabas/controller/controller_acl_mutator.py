@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class ControllerAclMutator:
     """Writes ACL changes through the controller, for an authorizer that learns its ACLs from the metadata.
 
-    The path of a change is a circle: the handler of CreateAcls calls the authorizer, which calls this mutator, which
-    calls the controller. The next metadata image brings the records to the authorizers of all nodes.
+    A change comes back to its authorizer: the handler of CreateAcls calls the authorizer, which calls this mutator,
+    which calls the controller. The next metadata image brings the records to the authorizers of all nodes.
     """
 
     __slots__ = ("_controller",)

@@ -9,7 +9,7 @@ pointed at it (``--bootstrap-controller``), arrive directly.
                                                              Envelope: dispatches the inner request
 
 An API that is not implemented is not in the table, and an API that is not in the table is not advertised. Missing so
-far: replication of the metadata log between controllers (Fetch, Vote and the like).
+far: replication of the metadata log between controllers (Fetch, Vote and similar APIs).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ControllerApisPlugins:
 
 
 class ControllerApis(ApiDispatcher):
-    """A dispatcher with the versions that it advertises. Made by :func:`make_controller_apis`."""
+    """A dispatcher with the versions that it advertises; see :func:`make_controller_apis`."""
 
     def __init__(
         self,

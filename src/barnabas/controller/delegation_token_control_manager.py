@@ -110,7 +110,7 @@ class DelegationTokenControlManager:
             if any(one.principal_type != USER_TYPE for one in request.renewers):
                 raise InvalidPrincipalTypeError("The type of a renewer must be User.")
         except ApiError as error:
-            # The response names owner and requester even then, as Kafka's.
+            # The response names owner and requester even on an error, as in Kafka.
             response.error_code = Errors.for_exception(error)
             return ControllerResult.atomic_of([], response)
         now = self._clock.milliseconds()
@@ -137,7 +137,7 @@ class DelegationTokenControlManager:
     def renew(
         self, context: ControllerRequestContext, request: RenewDelegationTokenRequest
     ) -> ControllerResult[RenewDelegationTokenResponse]:
-        """Moves the expiry of a token; raises an error for a token that has expired already."""
+        """Moves the expiry of a token; raises an error if the token has already expired."""
         from barnabas.protocol.messages.renew_delegation_token import RenewDelegationTokenResponse
 
         token = self._token(request.hmac)

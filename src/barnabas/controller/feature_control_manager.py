@@ -84,7 +84,7 @@ class FeatureControlManager:
         self._metadata_version: TimelineObject[MetadataVersion | None] = TimelineObject(registry, None)
         self._finalized: TimelineHashMap[str, int] = TimelineHashMap(registry)
 
-    # -- what is in force
+    # -- levels in force
 
     def metadata_version_at(self, epoch: int) -> MetadataVersion | None:
         """Returns the version as of an offset; None if the log is empty there."""
@@ -111,7 +111,7 @@ class FeatureControlManager:
             levels[FEATURE_NAME] = version.value
         return FinalizedControllerFeatures(levels, epoch)
 
-    # -- changing it
+    # -- updates
 
     def update_features(
         self, updates: Iterable[FeatureUpdateKey], *, request_version: int, validate_only: bool, claimed_epoch: int

@@ -104,7 +104,7 @@ class LeaderElections:
             raise PreferredLeaderNotAvailableError if preferred else EligibleLeadersNotAvailableError
         return record
 
-    # -- by the clock
+    # -- periodic
 
     def balance_partition_leaders(self) -> ControllerResult[bool]:
         """Returns leadership to preferred replicas that have recovered; True if there may be more to do."""
@@ -136,7 +136,7 @@ class LeaderElections:
                 log.warning("Cannot elect a leader of %s-%d: %s", topic.name, key.partition, error)
         return ControllerResult.of(records, len(records) >= self._max_elections_per_run)
 
-    # -- because a broker comes or goes
+    # -- on state changes of brokers
 
     def leader_and_isr_updates(
         self,
@@ -149,9 +149,9 @@ class LeaderElections:
     ) -> list[ApiMessageAndVersion]:
         """Returns the records for partitions affected by a state change of a broker.
 
-        ``remove`` is a broker that leaves the ISR and may no longer lead; ``add`` is one that now may. The registration
-        does not show either yet, because its record is written together with these.
-        ``unclean_shutdown`` is a broker that has crashed: it also loses its ELR membership.
+        ``remove`` is a broker that leaves the ISR and may no longer lead; ``add`` is one that may lead now. The
+        registration does not show either yet, because its record is written together with these. ``unclean_shutdown``
+        is a broker that has crashed: it also loses its ELR membership.
         """
         is_active = self._replication.cluster.is_active
 

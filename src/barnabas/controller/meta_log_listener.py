@@ -81,7 +81,7 @@ class QuorumMetaLogListener:
     def _load_snapshot(self, reader: SnapshotReader[ApiMessageAndVersion]) -> None:
         try:
             if self._leadership.is_active:
-                raise FatalExitError(1, f"told to load snapshot {reader.snapshot_id} as the active controller")
+                raise FatalExitError(1, f"the active controller cannot load snapshot {reader.snapshot_id}")
             self._offsets.begin_load_snapshot(reader.snapshot_id)
             for batch in reader:
                 for message, _ in batch.records:

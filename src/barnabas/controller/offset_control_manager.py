@@ -73,7 +73,7 @@ class OffsetControlManager:
             # The record that began the transaction has just been reverted.
             self.transaction_start_offset = NO_OFFSET
 
-    # -- the log moves on
+    # -- progress of the log
 
     def handle_schedule_append(self, last_offset: int) -> None:
         self.next_write_offset = last_offset + 1

@@ -47,7 +47,7 @@ def is_no_op(record: PartitionChangeRecord) -> bool:
 
 
 class PartitionChangeBuilder:
-    """Turns an intention ("broker 2 is gone", "the ISR shall be 1 and 3") into a PartitionChangeRecord.
+    """Builds a PartitionChangeRecord from a target, such as "broker 2 has failed" or "the ISR is 1 and 3".
 
     The caller sets targets; :meth:`build` derives the rest, in this order:
 

@@ -10,7 +10,7 @@ A reassignment from brokers 1, 2, 3 to 3, 4, 5 goes through three states:
     done         3 4 5
     ===========  =============  ==========  ===========
 
-During the reassignment the target comes first, so that its first replica already is the preferred leader. The new
+During the reassignment the target comes first, so that its first replica is already the preferred leader. The new
 replicas copy the partition and join the ISR; when all of them are in sync, the removing replicas are dropped. An old
 replica that stays need not be in sync, as before the reassignment. Only if the partition ends up with fewer replicas
 than it had, all remaining ones must be in sync. If nothing has to be copied, for example if only the order changes, the
@@ -49,7 +49,7 @@ def begin_reassignment(partition: PartitionRegistration, target: Sequence[int]) 
 def complete_reassignment(
     replicas: Sequence[int], isr: Sequence[int], adding: Sequence[int], removing: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Returns the final replicas and ISR if a reassignment is under way and can complete; otherwise None."""
+    """Returns the final replicas and ISR if a reassignment is in progress and can complete; otherwise None."""
     if not adding and not removing:
         return None
     target = tuple(replica for replica in replicas if replica not in removing)

@@ -88,7 +88,7 @@ class PeriodicTaskControlManager:
 
 
 def controller_tasks(config: ControllerConfig, managers: ControllerManagers) -> list[PeriodicTask]:
-    """Returns the tasks of a controller. A period of 0 switches a task off."""
+    """Returns the tasks of a controller. A period of 0 disables a task."""
     tokens = config.delegation_tokens
     tasks = (
         (

@@ -25,8 +25,8 @@ _MAX_ID = (1 << 63) - 1
 class ProducerIdControlManager:
     """Holds the next unallocated producer id.
 
-    A block is handed out after the record that moves the counter past it is committed. If the response is lost, so is
-    the block; no id is ever allocated twice.
+    A block is returned after the record that moves the counter past it is committed. If the response is lost, the block
+    is lost, too; no id is ever allocated twice.
     """
 
     def __init__(self, registry: SnapshotRegistry, cluster: ClusterControlManager) -> None:

@@ -137,7 +137,7 @@ class QuorumController:
         self._listener = QuorumMetaLogListener(self.queue, self._executor, self._leadership, managers, snapshots)
         raft.register(self._listener)
 
-    # -- life
+    # -- start and stop
 
     def start(self) -> None:
         """Starts the event thread."""

@@ -32,7 +32,7 @@ def reason_not_supported(who: str, supported: VersionRange, level: int) -> str |
 
 @dataclass(frozen=True, slots=True)
 class QuorumFeatures:
-    """The features of this node, and the other nodes of the quorum, which must support them, too."""
+    """The features of this node, and the other nodes of the quorum, which must also support them."""
 
     node_id: int
     supported: Mapping[str, VersionRange]

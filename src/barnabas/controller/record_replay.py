@@ -50,4 +50,4 @@ class RecordReplay:
 
 
 def ignore(_record: MetadataRecord) -> None:
-    """For records that only take up an offset."""
+    """Ignores a record that only takes up an offset."""

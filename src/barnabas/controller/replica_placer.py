@@ -27,7 +27,7 @@ class ReplicaPlacer(Protocol):
 
 
 class _BrokerList:
-    """Hands out brokers in turn.
+    """Returns brokers in turn.
 
     Within one *round*, that is, for one partition, each broker is used once; the next round starts one further on.
     """
@@ -100,7 +100,7 @@ class StripedReplicaPlacer:
     """
 
     def __init__(self, rng: random.Random | None = None) -> None:
-        self._rng = random.Random() if rng is None else rng  # noqa: S311 - to spread load, not to keep a secret
+        self._rng = random.Random() if rng is None else rng  # noqa: S311 - spreads load, protects nothing
 
     def place(self, partitions: int, replication_factor: int, brokers: Iterable[UsableBroker]) -> list[tuple[int, ...]]:
         stripes = _Stripes(self._rng, brokers)

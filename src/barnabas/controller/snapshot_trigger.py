@@ -1,4 +1,4 @@
-"""Decides when to make a snapshot of the metadata."""
+"""Decides when to create a snapshot of the metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.raft.client import ApiMessageAndVersion, Batch, OffsetAndEpoch
 log = logging.getLogger(__name__)
 
 SnapshotHook = Callable[[OffsetAndEpoch, str], None]
-"""Called with the id of the snapshot to make and the reason. It starts the work and returns."""
+"""Called with the id of the snapshot to create and the reason. It starts the work and returns."""
 
 
 class SnapshotTrigger:

@@ -118,7 +118,7 @@ class Backend:
                     self.helper.handle_error(request, error)
                 else:
                     refuse(error)
-            except Exception as error:  # noqa: BLE001 - a future swallows what its callbacks raise
+            except Exception as error:  # noqa: BLE001 - a future swallows the errors of its callbacks
                 self.helper.handle_error(request, error)
 
         future.add_done_callback(done)
@@ -132,6 +132,6 @@ def throttled(response: Any, throttle_time_ms: int) -> Response:
 
 
 def _some(response: Response | None) -> Response:
-    """Narrows the type: every mutation has a response."""
+    """Returns the response, for the type checker: every mutation has one."""
     assert response is not None
     return response

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials (v0): SCRAM credentials of users.
 
-Needs Alter on the cluster. Each user succeeds or fails by itself. None of our listeners uses SCRAM yet; the credentials
-are stored and described all the same, as by a Kafka whose listeners are all PLAINTEXT.
+Needs Alter on the cluster. Each user succeeds or fails by itself. The credentials are in the metadata log, from which
+brokers authenticate SCRAM clients. They are stored and described even if no listener uses SCRAM.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Chains futures, for operations that take several steps in the controller.
 
 A step runs on the thread that completes the previous future, for the controller its event thread: a step must be short.
-An error of any step, including the first, becomes the error of the whole. The error is passed on and not raised again,
-because each raise would add frames that refer to the futures, which refer to the error.
+An error of any step, including the first, becomes the error of the resulting future. The error is passed on and not
+raised again, because each raise would add frames that refer to the futures, which refer to the error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def then(future: Future[A], step: Callable[[A], Future[B]]) -> Future[B]:
             return
         try:
             step(first.result()).add_done_callback(finish)
-        except Exception as error:  # noqa: BLE001 - the future's
+        except Exception as error:  # noqa: BLE001 - passed to the future
             whole.set_exception(error)
 
     future.add_done_callback(begin)
@@ -50,7 +50,7 @@ def mapped(future: Future[A], function: Callable[[A], B]) -> Future[B]:
             return
         try:
             whole.set_result(function(first.result()))
-        except Exception as error:  # noqa: BLE001 - the future's
+        except Exception as error:  # noqa: BLE001 - passed to the future
             whole.set_exception(error)
 
     future.add_done_callback(finish)

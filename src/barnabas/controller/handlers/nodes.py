@@ -1,9 +1,11 @@
-"""BrokerRegistration (v0-4), BrokerHeartbeat (v0-2), UnregisterBroker (v0), ControllerRegistration (v0) and
+"""Registration and heartbeats of nodes, and blocks of producer ids.
+
+BrokerRegistration (v0-4), BrokerHeartbeat (v0-2), UnregisterBroker (v0), ControllerRegistration (v0) and
 AllocateProducerIds (v0).
 
 A broker registers when it starts, then sends a heartbeat every ``broker.heartbeat.interval.ms``. A heartbeat that the
 controller cannot process within half of that is useless and times out. Producer ids are allocated in blocks, so that a
-broker asks for them rarely. All of these need ClusterAction. Unregistering a broker is the operator's decision, and
+broker rarely requests them. All of these need ClusterAction. Unregistering a broker is the operator's decision, and
 needs Alter on the cluster.
 """
 

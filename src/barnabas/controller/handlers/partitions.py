@@ -1,4 +1,6 @@
-"""AlterPartition (v2-3), AssignReplicasToDirs (v0), ElectLeaders (v0-2), AlterPartitionReassignments (v0-1) and
+"""Leaders, ISRs and replica assignments.
+
+AlterPartition (v2-3), AssignReplicasToDirs (v0), ElectLeaders (v0-2), AlterPartitionReassignments (v0-1) and
 ListPartitionReassignments (v0).
 
 Brokers send the first two (ClusterAction): a leader reports a change of its ISR, a broker reports the directory of a

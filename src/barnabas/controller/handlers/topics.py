@@ -1,15 +1,15 @@
 """CreateTopics (v2-7), DeleteTopics (v1-6), CreatePartitions (v0-3).
 
-Rights. Creating a topic needs Create on the cluster, which covers all names, or on the topic; DescribeConfigs on the
-topic to see its configs in the response. Deleting needs Delete on the cluster or the topic. Adding partitions needs
+**Rights.** Creating a topic needs Create on the cluster, which covers all names, or on the topic; DescribeConfigs on
+the topic to see its configs in the response. Deleting needs Delete on the cluster or the topic. Adding partitions needs
 Alter on the topic.
 
-Each topic succeeds or fails by itself. A topic that is twice in a request fails, regardless of the rights on it.
+Each topic succeeds or fails by itself. A topic that occurs twice in a request fails, regardless of the rights on it.
 
-**A denial reveals nothing.** A client must not find out by deleting which topics exist. So a name that the client may
-not describe is refused with TOPIC_AUTHORIZATION_FAILED, whether or not the topic exists, and the response to a topic id
-has no name unless the client may describe the topic. Results are in the order of the request, which reveals nothing
-either. (Kafka shuffles them.)
+**A denial reveals nothing.** A client must not be able to find out by deletions which topics exist. So a name that the
+client may not describe is refused with TOPIC_AUTHORIZATION_FAILED, whether or not the topic exists, and the response to
+a topic id has no name unless the client may describe the topic. Results are in the order of the request, which reveals
+nothing either. (Kafka shuffles them.)
 
 All three count against the client's mutation quota, one permit per partition. For clients that are new enough, the
 topics beyond the quota fail with THROTTLING_QUOTA_EXCEEDED (CreateTopics from v6, DeleteTopics from v5,
