@@ -343,7 +343,7 @@ class TopicCreation:
             )
 
     def _partition_record(self, topic_id: Uuid, number: int, replicas: Replicas) -> ApiMessageAndVersion:
-        """Returns the record of a new partition, which is empty: all active replicas are in the ISR, the first leads."""
+        """Returns the record of a new, empty partition: all active replicas are in the ISR, and the first leads."""
         version = self._features.metadata_version
         isr = [broker_id for broker_id in replicas if self._cluster.is_active(broker_id)]
         record = PartitionRecord(

@@ -29,8 +29,7 @@ class AlterConfigsResource(Struct):
 
 class AlterConfigsRequest(Request, api_key=ApiKey.ALTER_CONFIGS):
     max_entries: ClassVar[int] = 20_000
-    """Each resource is validated with all its settings on the controller thread, which broker heartbeats need too.
-    """
+    """Each resource is validated with all its settings on the controller thread, which broker heartbeats need too."""
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, default_factory=list)
     validate_only: bool = boolean(default=False)
 

@@ -14,8 +14,7 @@ MOST_SPARES: Final = 6
 """One table is being filled, the application reads the previous one, and may still hold the one before that; each of
 them may have two parts."""
 ROOMY: Final = 8
-"""A buffer larger than this multiple of the needed size is not reused: a table keeps its whole buffer alive.
-"""
+"""A buffer larger than this multiple of the needed size is not reused: a table keeps its whole buffer alive."""
 LEAST_BYTES: Final = 1 << 20
 """Smaller buffers come from the allocator."""
 LEAST_BYTES_BESIDE: Final = 1 << 16
