@@ -44,7 +44,7 @@ def make_assignors(names: tuple[str, ...]) -> list[PartitionAssignor]:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlugins:
-    """What a group coordinator asks others."""
+    """Functions of other components that a group coordinator calls."""
 
     overrides: GroupOverrides
     topic_filter: TopicFilter

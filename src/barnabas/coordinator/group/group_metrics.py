@@ -38,7 +38,7 @@ class _Nothing:
 
 
 class GroupMetrics:
-    """Counts events of groups and offsets; without a registry, nothing.
+    """Counts events of groups and offsets; does nothing without a registry.
 
     The number of groups by state is known only to each partition, on its own thread. So each partition counts its
     groups periodically and `publish` es the counts, and a gauge returns the sum of the published ones.

@@ -70,7 +70,7 @@ def offset_commit_tombstone(group_id: str, topic: str, partition: int) -> Coordi
 
 
 def group_metadata(group: ClassicGroup, assignment: Mapping[str, bytes]) -> CoordinatorRecord:
-    """The record of a classic group, with an assignment that members may not have received yet."""
+    """Returns the record of a classic group, with an assignment that members may not have received yet."""
     protocol = group.protocol_name
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
@@ -99,7 +99,7 @@ def group_metadata(group: ClassicGroup, assignment: Mapping[str, bytes]) -> Coor
 
 
 def empty_group_metadata(group: ClassicGroup) -> CoordinatorRecord:
-    """The record of a classic group that only exists."""
+    """Returns the record of a classic group without members."""
     return CoordinatorRecord(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(
@@ -133,7 +133,7 @@ def consumer_group_epoch_tombstone(group_id: str) -> CoordinatorRecord:
 
 
 def consumer_group_subscription_metadata_tombstone(group_id: str) -> CoordinatorRecord:
-    """For a record that Kafka up to 4.0 wrote about a group's topics."""
+    """Returns the tombstone of a record that Kafka up to 4.0 wrote about a group's topics."""
     return CoordinatorRecord(ConsumerGroupPartitionMetadataKey(group_id=group_id))
 
 

@@ -61,7 +61,7 @@ _NEVER_MS: Final = 2**63 - 1
 GROUP_NOT_FOUND_SINCE: Final = 9
 """The first version of OffsetCommit whose clients understand GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH."""
 TXN_GROUP_NOT_FOUND_SINCE: Final = 6
-"""The same of TxnOffsetCommit."""
+"""The first such version of TxnOffsetCommit."""
 
 GroupOffsets = TimelineHashMap[TopicPartition, OffsetAndMetadata]
 
@@ -261,7 +261,7 @@ class OffsetMetadataManager:
             self._store.group(group_id, epoch).validate_offset_fetch(request.member_id, request.member_epoch, epoch)
             offsets = self._offsets.by_group.get(group_id, epoch)
         except GroupIdNotFoundError:
-            # An unknown group has no offsets. That is not an error, because its first member asks this too.
+            # An unknown group has no offsets. That is not an error, because its first member sends this request, too.
             offsets = None
         unstable = self._partitions_with_pending_offsets(group_id) if require_stable else frozenset()
         response = OffsetFetchResponseGroup(group_id=group_id)

@@ -37,7 +37,7 @@ class CoordinatorBatch:
             compression=compression,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            # Coordinators do not number their batches, and the log does not check it; but it must not be "none".
+            # Coordinators do not number their batches, and the log does not check the sequence; but it must not be -1.
             base_sequence=0 if transactional else NO_SEQUENCE,
             is_transactional=transactional,
             max_size=max_size,

@@ -46,7 +46,7 @@ class CoordinatorContext(Generic[S]):
     **Failures.** If the append fails, the state machine reverts to the start of the batch, and all its operations get
     the error.
 
-    Everything here belongs to the partition's event loop.
+    Only the partition's event loop uses this class.
     """
 
     def __init__(
@@ -260,8 +260,9 @@ class CoordinatorContext(Generic[S]):
     # -- committing
 
     def on_high_watermark(self, offset: int) -> bool:
-        """Stores the high watermark; called on any thread, under the lock of the partition. Returns whether to notify
-        the loop.
+        """Stores the high watermark; returns whether to notify the loop.
+
+        Called on any thread, under the lock of the partition.
 
         It stores the value first, and then checks for an append in progress, which reads the value when it ends.
         """

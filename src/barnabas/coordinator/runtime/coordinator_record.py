@@ -20,8 +20,7 @@ class CoordinatorRecord(NamedTuple):
 
 
 class CoordinatorRecordSerde:
-    """Serializes the records of one internal topic, such as
-    `barnabas.protocol.internal.topics.CONSUMER_OFFSETS`."""
+    """Serializes the records of one internal topic, such as ``__consumer_offsets``."""
 
     __slots__ = ("_types",)
 
@@ -34,7 +33,10 @@ class CoordinatorRecordSerde:
         return self._types.encode_key(record.key), value
 
     def deserialize(self, key: Buffer, value: Buffer | None) -> CoordinatorRecord:
-        """Decodes a record. Raises `UnsupportedVersionError` for a record type or version of a later Kafka, and
-        `ProtocolError` for anything that is not a record."""
+        """Decodes a record.
+
+        Raises `UnsupportedVersionError` for a record type or version of a later Kafka, and `ProtocolError` for bytes
+        that are not a record.
+        """
         decoded_key, decoded_value, version = self._types.decode(key, value)
         return CoordinatorRecord(decoded_key, decoded_value, 0 if version is None else version)

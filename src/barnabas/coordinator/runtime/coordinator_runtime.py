@@ -232,8 +232,10 @@ class CoordinatorRuntime(Generic[S]):
         return self.state_of(partition) in {None, CoordinatorState.INITIAL, CoordinatorState.LOADING}
 
     def schedule_load_operation(self, partition: TopicPartition, leader_epoch: int) -> Future[None]:
-        """Loads the partition, which this broker leads in `leader_epoch`. The future completes when the load has
-        started."""
+        """Loads the partition, which this broker leads in `leader_epoch`.
+
+        The future completes when the load has started.
+        """
         with self._lock:
             if not self._closed and partition not in self._contexts:
                 self._contexts[partition] = self._new_context(partition)
@@ -424,7 +426,7 @@ class CoordinatorRuntime(Generic[S]):
             logger.info("Cannot append a batch to %s: %r", context.partition, error)
 
     def _reload(self, context: CoordinatorContext[S], error: OutOfSyncError) -> None:
-        """Loads the partition again, which is the only way out when memory and log disagree."""
+        """Loads the partition again, because memory and log disagree."""
         if context.state is not CoordinatorState.ACTIVE:
             return
         logger.error("%s; loading it again", error)

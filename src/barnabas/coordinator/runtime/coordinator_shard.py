@@ -25,11 +25,11 @@ class CoordinatorShard(Protocol):
     """
 
     def on_loaded(self, image: MetadataImage) -> None:
-        """Is called after the log was replayed, before any operation."""
+        """Called after the log was replayed, before any operation."""
         ...
 
     def on_unloaded(self) -> None:
-        """Is called when this broker is no longer the coordinator."""
+        """Called when this broker is no longer the coordinator."""
         ...
 
     def on_new_metadata_image(self, image: MetadataImage, delta: MetadataDelta) -> None: ...
@@ -48,7 +48,7 @@ class CoordinatorShard(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShardContext:
-    """What the runtime passes to a new shard."""
+    """The dependencies that the runtime passes to a new shard."""
 
     partition: TopicPartition
     registry: SnapshotRegistry

@@ -76,7 +76,7 @@ class EventBasedCoordinatorTimer:
 
     When a delay ends, the wheel's thread queues an event for the partition. Until it runs, earlier events may cancel or
     replace the timer, so the event first checks that it is still current. `_tasks` is only used in the partition's
-    loop; the wheel's thread knows nothing but its task.
+    loop; the wheel's thread accesses only its task.
     """
 
     def __init__(self, timer: Timer, schedule_event: EventScheduler) -> None:

@@ -32,9 +32,9 @@ class EventAccumulator(Generic[K, E]):
         p1:  e2              free: thread B gets it
         p2:  e3 e6           free
 
-    That is all the locking that a coordinator needs. The thread that runs an event of a partition owns the partition,
-    and its state machine is single-threaded code. After an event its key goes to the end of the queue, so a busy
-    partition does not starve the others.
+    A coordinator needs no other locking. The thread that runs an event of a partition owns the partition, and its state
+    machine is single-threaded code. After an event its key goes to the end of the queue, so a busy partition does not
+    starve the others.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -23,7 +23,7 @@ LaneOf = Callable[[Any], Lane | None]
 
 
 def no_lane(_: object) -> Lane | None:
-    """For brokers whose log directories are all fast."""
+    """Returns no lane, for brokers whose log directories are all fast."""
     return None
 
 
@@ -40,7 +40,7 @@ class CoordinatorEvent(Protocol):
     def run(self) -> None: ...
 
     def complete(self, error: BaseException | None) -> None:
-        """Is called once at the end, with None on success."""
+        """Called once at the end, with None on success."""
         ...
 
 
@@ -50,7 +50,7 @@ class EventProcessor(Protocol):
     def enqueue_last(self, event: CoordinatorEvent) -> None: ...
 
     def enqueue_first(self, event: CoordinatorEvent) -> None:
-        """For notifications that other events wait for."""
+        """Adds an event before the others of its partition, for notifications that they wait for."""
         ...
 
     def has_waiting(self, key: Hashable) -> bool:
@@ -107,7 +107,7 @@ class MultiThreadedEventProcessor:
         self._inline = inline
         self._local = _Local()
         self._lock = threading.Lock()
-        """Guards `_closed`; nothing else is taken inside."""
+        """Guards `_closed`; no other lock is taken while it is held."""
         self._closed = False
         self._threads = [
             _EventProcessorThread(f"{name}-event-processor-{number}", self._accumulator, self._run, exit_procedure)

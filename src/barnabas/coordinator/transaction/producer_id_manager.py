@@ -132,7 +132,7 @@ class ProducerIdManager:
         return producer_id, producer_id >= block.prefetch_at and self._wants_block()
 
     def _wants_block(self) -> bool:
-        """Returns whether to request a block; true for one caller only, which must do it. The lock must be held."""
+        """Returns whether the caller must request a block; true for one caller only. The lock must be held."""
         if self._in_flight or self._next is not None or self._now_ms() < self._retry_at_ms:
             return False
         self._in_flight = True

@@ -408,8 +408,10 @@ class TransactionCoordinator:
 
 
 class CoordinatorEpochs:
-    """The leader epochs in which this broker coordinates partitions. Markers contain it, so that those of a replaced
-    coordinator are rejected."""
+    """The leader epochs in which this broker coordinates partitions.
+
+    Markers contain the epoch, so that markers of a replaced coordinator are rejected.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

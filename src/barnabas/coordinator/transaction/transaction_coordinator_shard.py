@@ -450,9 +450,9 @@ def _check_producer(metadata: TransactionMetadata | None, producer: ProducerIdAn
 
 
 def _may_continue(metadata: TransactionMetadata, expected: ProducerIdAndEpoch) -> bool:
-    """Returns whether a producer that sends its ID and epoch was not replaced by another one with another ID.
+    """Returns whether a producer with this ID and epoch may continue: no producer with another ID has replaced it.
 
-    That is so if its ID was just created (it recovers after it was removed), if the ID is the same (the epoch is
+    That is the case if its ID was just created (it recovers after it was removed), if the ID is the same (the epoch is
     checked later), or if it has the last epoch of the previous ID, and did not learn its new one.
     """
     return (

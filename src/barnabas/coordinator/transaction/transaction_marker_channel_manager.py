@@ -39,7 +39,7 @@ _NOT_OURS: Final = frozenset({Errors.NOT_COORDINATOR, Errors.COORDINATOR_LOAD_IN
 
 
 def _nobody(_transaction: PendingCompleteTxn) -> Future[bool]:
-    """The default before the coordinator exists, when there are no transactions."""
+    """Fails: the default before the coordinator exists, when there are no transactions."""
     raise RuntimeError("no function to complete a transaction is set")
 
 
@@ -90,8 +90,10 @@ class TransactionMarkerChannelManager:
         remote: RemoteMarkers | None = None,
         after_local_write: Callable[[], object] = lambda: None,
     ) -> None:
-        """`remote` may be missing if there are no other brokers. `after_local_write` wakes up requests that wait for
-        the written markers."""
+        """`remote` may be missing if there are no other brokers.
+
+        `after_local_write` wakes up requests that wait for the written markers.
+        """
         self._node_id = node_id
         self._listener_name = listener_name
         self._cache = cache
@@ -101,7 +103,7 @@ class TransactionMarkerChannelManager:
         self._retry_backoff_ms = retry_backoff_ms
         self._after_local_write = after_local_write
         self.on_written: Callable[[PendingCompleteTxn], Future[bool]] = _nobody
-        """Is called when all markers of a transaction are written, to complete it in the coordinator's log. The
+        """Called when all markers of a transaction are written, to complete it in the coordinator's log. The
         coordinator, which is created later, sets it."""
         self._lock = threading.Lock()
         """Guards the fields below. Nothing is written, sent or called while it is held."""

@@ -80,8 +80,8 @@ VALID_PREVIOUS_STATES: Final = MappingProxyType(
         TransactionState.EMPTY: _AT_REST,
         TransactionState.ONGOING: _AT_REST | {TransactionState.ONGOING},
         TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
-        # Also without a transaction: a producer of transaction version 2 need not know whether any of its records has
-        # begun one, and may abort to be safe.
+        # Also without a transaction: a producer of transaction version 2 may not know whether its records have begun
+        # one, and may abort to be safe.
         TransactionState.PREPARE_ABORT: _AT_REST | {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE},
         TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
         TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),

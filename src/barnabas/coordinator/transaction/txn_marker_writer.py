@@ -175,7 +175,7 @@ class _MarkerResults:
     def __init__(self, partitions: int, callback: Callable[[MarkerErrors], object]) -> None:
         self._callback = callback
         self._lock = threading.Lock()
-        """Guards the fields below; the callback is called outside."""
+        """Guards the fields below; the callback is called without it."""
         self._errors: MarkerErrors = {}
         self._left = partitions + 1
         """One more than the partitions, for `write` itself, so that it does not complete before all are started."""

@@ -13,7 +13,9 @@ MAX_ITERATIONS: Final = 16
 
 
 class UniformHeterogeneousAssignment:
-    """Keeps current assignments where possible, assigns free partitions to the least loaded members, and then moves
+    """Assigns partitions evenly to members with different subscriptions.
+
+    It keeps current assignments where possible, assigns free partitions to the least loaded members, and then moves
     partitions from the most to the least loaded members, topic by topic, until the balance does not improve.
 
     Topics with many partitions per subscriber come first, because they leave the least choice.

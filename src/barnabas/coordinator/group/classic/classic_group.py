@@ -46,7 +46,7 @@ class ClassicGroup:
 
     Unlike everything else in a coordinator, this uses ordinary fields instead of timeline structures: most of it
     (pending requests) is never written to the log. Only the result of a rebalance is written, and the group becomes
-    stable when that is committed; so nothing ever has to be reverted. After a failover, members find the group in its
+    stable when that is committed; so no state ever has to be reverted. After a failover, members find the group in its
     last stable state and continue.
     """
 
@@ -405,7 +405,7 @@ class ClassicGroup:
     @property
     def offset_expiration_condition(self) -> OffsetExpirationCondition | None:
         if self.protocol_type is None:
-            # No member ever joined, so the group has no activity to go by: each offset expires by itself.
+            # No member ever joined, so the group has no last activity: each offset expires by itself.
             return _SINCE_COMMIT
         if self.state is _State.EMPTY:
             since = self.current_state_timestamp_ms

@@ -76,7 +76,7 @@ class ClassicGroupManager:
         response_future: Future[JoinGroupResponse],
         records: Sequence[CoordinatorRecord] = (),
     ) -> CoordinatorResult[None]:
-        """`records` are tombstones of an empty group of another type that is replaced."""
+        """Handles JoinGroup. `records` are tombstones of an empty group of another type that is replaced."""
         member_id = request.member_id
         is_new_member = member_id == UNKNOWN_MEMBER_ID
         is_new_group = request.group_id not in self._store.groups

@@ -140,8 +140,11 @@ class ClassicRebalance:
             return self._remove_all_members(group)
 
     def _remove_all_members(self, group: ClassicGroup) -> CoordinatorResult[None]:
-        """Removes all members when a join phase cannot complete; otherwise the group, and all members that join later,
-        would wait forever. After UNKNOWN_MEMBER_ID clients rejoin as new members of an empty group."""
+        """Removes all members when a join phase cannot complete.
+
+        Otherwise the group, and all members that join later, would wait forever. After UNKNOWN_MEMBER_ID clients rejoin
+        as new members of an empty group.
+        """
         for member in list(group.members.values()):
             group.complete_join_future(member, join_error(UNKNOWN_MEMBER_ID, Errors.UNKNOWN_MEMBER_ID))
             group.complete_sync_future(member, SyncGroupResponse(error_code=Errors.UNKNOWN_MEMBER_ID))
@@ -209,8 +212,10 @@ class ClassicRebalance:
         logger.info("Group %s: generation %d is stable", group.group_id, group.generation_id)
 
     def _expire_pending_sync(self, group_id: str, generation_id: int) -> CoordinatorResult[None]:
-        """Removes members that have joined but not requested their assignment: they would own partitions without
-        knowing it."""
+        """Removes members that have joined but not requested their assignment.
+
+        They would own partitions without knowing it.
+        """
         group = self._find(group_id)
         if (
             group is None

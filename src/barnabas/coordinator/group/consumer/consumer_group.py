@@ -31,7 +31,7 @@ from barnabas.metadata.topics import TopicsImage
 
 INITIAL_EPOCH: Final = 1
 """The epoch of a new group and of its empty target assignment. A member that joins without changing anything, because
-it subscribes to no topic yet, gets it; with 0 it would be told to join again and again."""
+it subscribes to no topic yet, gets it; with 0 it would join again and again."""
 
 NO_TARGET: Final = -1
 """The assignment epoch of a group that is being deleted."""
@@ -326,8 +326,10 @@ class ConsumerGroup:
     # -- refreshing
 
     def has_metadata_expired(self, now_ms: int) -> bool:
-        """Returns whether its topics have to be checked again. A deadline of a failed operation has an epoch that never
-        came into force, and is ignored."""
+        """Returns whether its topics have to be checked again.
+
+        A deadline of a failed operation has an epoch that never came into force, and is ignored.
+        """
         return now_ms >= self.metadata_refresh_deadline_ms or self.group_epoch.get() < self.metadata_refresh_epoch
 
     def set_metadata_refresh_deadline(self, deadline_ms: int, epoch: int) -> None:
@@ -371,8 +373,10 @@ class ConsumerGroup:
     def validate_partition_commit(
         self, member_id: str, epoch: int, topic_id: Uuid, topic: str, partition: int, topics: TopicsImage
     ) -> None:
-        """Allows a member with an outdated epoch to commit for a partition that it has owned since then: no other
-        member can have committed for it (KIP-1251)."""
+        """Allows a member with an outdated epoch to commit for a partition that it has owned since then.
+
+        No other member can have committed for it (KIP-1251).
+        """
         member = self.members.get(member_id)
         if member is None or epoch < 0 or epoch >= member.member_epoch:
             return
@@ -415,8 +419,10 @@ class ConsumerGroup:
     def create_tombstones_with_replaced_member(
         self, records: list[CoordinatorRecord], replaced: str | None, by: str | None
     ) -> None:
-        """Writes tombstones for all records of the group, including those of a replaced member, whose records are in
-        the same batch."""
+        """Writes tombstones for all records of the group, including those of a replaced member.
+
+        The records of the replacement are in the same batch.
+        """
         group_id = self.group_id
         ids = [by if member_id == replaced and by is not None else member_id for member_id in self.members]
         records.extend(group_records.consumer_group_current_assignment_tombstone(group_id, one) for one in ids)

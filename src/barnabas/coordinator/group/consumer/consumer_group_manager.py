@@ -66,13 +66,18 @@ class Migration(Protocol):
     """Changes the protocol of a group with members: see `barnabas.coordinator.group.group_migration`."""
 
     def consumer_group_for_join(self, group_id: str, records: list[CoordinatorRecord]) -> ConsumerGroup:
-        """Returns the consumer group that a member joins. It may be new, or a classic group that is upgraded; then the
-        upgrade is added to `records`, and takes effect with `complete_upgrade`."""
+        """Returns the consumer group that a member joins.
+
+        It may be new, or a classic group that is upgraded; then the upgrade is added to `records`, and takes effect
+        with `complete_upgrade`.
+        """
         ...
 
     def complete_upgrade(self, group: ConsumerGroup) -> None:
-        """Ends the classic rebalance of a group that is upgraded, and replaces the timers of its members. Must only be
-        called when nothing can refuse the request any more: a classic group without timers never ends a rebalance."""
+        """Ends the classic rebalance of a group that is upgraded, and replaces the timers of its members.
+
+        Must be called only after all checks of the request: a classic group without timers never ends a rebalance.
+        """
         ...
 
     def downgrade_without(
@@ -271,8 +276,11 @@ class ConsumerGroupManager:
         *,
         uses_classic_protocol: bool = False,
     ) -> ConsumerGroupMember:
-        """Returns the static member. If it rejoins with another member ID, it takes over the state of the old one; the
-        caller cancels the timers of that with `cancel_replaced`, once nothing can refuse the request any more."""
+        """Returns the static member.
+
+        If it rejoins with another member ID, it takes over the state of the old one; after all checks of the request,
+        the caller cancels the timers of the old one with `cancel_replaced`.
+        """
         existing = group.static_member(instance_id)
         if not joins:
             throw_if_static_member_is_unknown(existing, instance_id)
@@ -307,8 +315,11 @@ class ConsumerGroupManager:
     def _throw_if_epoch_is_invalid(
         self, member: ConsumerGroupMember, epoch: int, owned: Mapping[Uuid, Collection[int]] | None
     ) -> None:
-        """Checks the epoch of a member: it must be the coordinator's, or the previous one with no partitions that it
-        must not have. In that case the response with the new epoch was lost."""
+        """Checks the epoch of a member: it must be the coordinator's, or the previous one.
+
+        With the previous epoch, because the response with the new one was lost, it must not own partitions outside its
+        assignment.
+        """
         if epoch == 0:
             return  # it rejoins
         if epoch > member.member_epoch:
@@ -334,8 +345,10 @@ class ConsumerGroupManager:
         updated: ConsumerGroupMember,
         records: list[CoordinatorRecord],
     ) -> tuple[int, bool]:
-        """Computes the effect of a changed member: returns the group epoch, and whether the member's subscription has
-        changed."""
+        """Computes the effect of a changed member.
+
+        Returns the group epoch, and whether the member's subscription has changed.
+        """
         now_ms = self._store.now_ms()
         if _metadata_of(updated) != _metadata_of(member):
             records.append(group_records.consumer_group_member_subscription(group.group_id, updated))
@@ -374,7 +387,7 @@ class ConsumerGroupManager:
         updated: ConsumerGroupMember,
         records: list[CoordinatorRecord],
     ) -> TargetStep:
-        """Returns the target assignment of the member, computed anew if it is due."""
+        """Returns the target assignment of the member, and first computes a new one if that is due."""
         now_ms = self._store.now_ms()
         assignment_epoch = group.assignment_epoch.get()
         interval_ms = self._settings.assignment_interval_ms(group.group_id)
@@ -500,7 +513,7 @@ class ConsumerGroupManager:
         self._timer.schedule(group_timers.rebalance_timeout(group_id, member_id), member.rebalance_timeout_ms, expire)
 
     def schedule_join_timeout_if_absent(self, group_id: str, member: ConsumerGroupMember) -> None:
-        """For a member of the classic protocol that was told to rejoin."""
+        """Starts the join timeout of a member of the classic protocol that must rejoin."""
         member_id = member.member_id
         self._timer.schedule_if_absent(
             group_timers.consumer_join(group_id, member_id),
@@ -509,7 +522,7 @@ class ConsumerGroupManager:
         )
 
     def schedule_sync_timeout(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """For a member of the classic protocol that has joined and not requested its assignment."""
+        """Starts the sync timeout of a classic member that has joined but not requested its assignment."""
         self._timer.schedule(
             group_timers.consumer_sync(group_id, member_id),
             timeout_ms,

@@ -45,8 +45,10 @@ class CurrentAssignmentBuilder:
         subscribed_topic_ids: frozenset[Uuid],
         has_subscription_changed: bool = False,
     ) -> None:
-        """`current_partition_epoch` returns the epoch of the owner of a partition, or -1. `owned` are the partitions
-        that the member reports; None if it does not, which means no change."""
+        """`current_partition_epoch` returns the epoch of the owner of a partition, or -1.
+
+        `owned` are the partitions that the member reports; None if it reports none, which means no change.
+        """
         self._member = member
         self._target_epoch = target_epoch
         self._target = target
