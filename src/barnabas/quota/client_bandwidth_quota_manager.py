@@ -81,7 +81,7 @@ class ClientBandwidthQuotaManager(ClientQuotaManager):
         return min(left_ms, MAX_WAIT_MS)
 
     def hold(self, request: Request, wait_ms: int, resume: Callable[[], object]) -> bool:
-        """Calls `resume` after that time on the reaper's thread; returns False if too many bytes wait already."""
+        """Calls `resume` after that time on the reaper's thread; returns False if too many bytes are waiting."""
         size = request.size
         with self._lock:
             if self._held_bytes and self._held_bytes + size > MAX_HELD_BYTES:

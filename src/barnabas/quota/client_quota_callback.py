@@ -60,11 +60,11 @@ class ClientQuotaCallback(Protocol):
         ...
 
     def update_quota(self, quota_type: ClientQuotaType, entity: QuotaEntity, value: float) -> None:
-        """Is called when a limit was set with AlterClientQuotas."""
+        """Called when a limit was set with AlterClientQuotas."""
         ...
 
     def remove_quota(self, quota_type: ClientQuotaType, entity: QuotaEntity) -> None:
-        """Is called when a limit was removed."""
+        """Called when a limit was removed."""
         ...
 
     def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
@@ -75,7 +75,7 @@ class ClientQuotaCallback(Protocol):
         ...
 
     def update_cluster_metadata(self, cluster: Cluster) -> bool:
-        """Is called when the cluster has changed; returns whether limits have changed too."""
+        """Called when the cluster has changed; returns whether limits have changed too."""
         ...
 
     def close(self) -> None: ...

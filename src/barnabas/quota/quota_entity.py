@@ -16,7 +16,7 @@ class _Default(Enum):
 
 
 DEFAULT: Final = _Default.DEFAULT
-"""Stands for every name without a quota of its own. It is not a string, because a client may have any name."""
+"""The entity of every name without a quota of its own. It is not a string, because a client may have any name."""
 
 EntityName: TypeAlias = str | Literal[_Default.DEFAULT] | None
 """A name, the default, or None if the entity does not have this part."""
@@ -71,8 +71,9 @@ class QuotaEntity(NamedTuple):
 
 
 def precedence(user: str, client_id: str) -> tuple[QuotaEntity, ...]:
-    """Returns the eight entities that can have a quota for this client, most specific first. The first with a limit
-    wins.
+    """Returns the eight entities that can have a quota for this client, most specific first.
+
+    The first with a limit applies.
 
     The user takes precedence over the client ID, because a client can choose its client ID freely.
 

@@ -7,9 +7,9 @@ up are not marked, because throttling would remove them from the ISR.
 There are three limits, each with its own manager:
 
 ========================================================= ============================================================
-``leader.replication.throttled.rate``                     what a leader sends to followers that are not in sync
-``follower.replication.throttled.rate``                   what a follower fetches
-``replica.alter.log.dirs.io.max.bytes.per.second``        what is copied from one log directory to another
+``leader.replication.throttled.rate``                     bytes that a leader sends to followers that are not in sync
+``follower.replication.throttled.rate``                   bytes that a follower fetches
+``replica.alter.log.dirs.io.max.bytes.per.second``        bytes copied from one log directory to another
 ========================================================= ============================================================
 
 For the first two, a setting of the topic marks the replicas: ``leader.replication.throttled.replicas`` and
@@ -37,7 +37,7 @@ ALL_REPLICAS: Final = "*"
 
 
 class ReplicationQuotaManager:
-    """Measures one kind of replication traffic, and tells when the limit is exceeded.
+    """Measures one kind of replication traffic, and reports whether the limit is exceeded.
 
     It does not throttle anything itself. A replica fetcher checks it before a read (`is_quota_exceeded`) and charges it
     afterwards (`record`), so the rate exceeds the limit by at most one read.
