@@ -254,7 +254,7 @@ class ClientMetricsManager:
             instance = ClientMetricsInstance(client_instance_id, client.connection_id, subscription, self._version)
             self._instances[client_instance_id] = instance
             if len(self._instances) > self._cache_size:
-                self._instances.popitem(last=False)  # its timer stays and finds it gone: see `_expired`
+                self._instances.popitem(last=False)  # its timer stays and finds it removed: see `expired`
         else:
             self._instances.move_to_end(client_instance_id)
             if instance.subscription_version < self._version:

@@ -3,8 +3,8 @@
 It is off unless ``barnabas.otlp.endpoint`` is set, and this module is not loaded then. A thread of its own collects,
 encodes and sends; a sampled request only appends to a queue.
 
-All of it is best effort. A collector that is down or slow costs the exports of that time: metrics are cumulative, so
-the next export makes up for them, and spans are dropped. Both are counted:
+All of it is best effort. While a collector is down or slow, exports are lost: metrics are cumulative, so the next
+export makes up for them, and spans are dropped. Both are counted:
 
 ================================================================ ======================================================
 ``barnabas.telemetry:type=OtlpExporter,name=ExportsPerSec``      requests that the collector has accepted
@@ -51,7 +51,7 @@ _FOREVER_MS: Final = 2**31
 
 @dataclass(frozen=True, slots=True)
 class OtlpConfig:
-    """Where to send, how often, and what."""
+    """The endpoint, the interval and the contents of exports."""
 
     endpoint: str
     metrics_interval_ms: int = 60_000
@@ -110,7 +110,7 @@ class OtlpExporter:
         self._dropped.mark()
 
     def close(self) -> None:
-        """Sends what is queued and the last metrics, and ends the thread."""
+        """Sends the queued traces and the last metrics, and ends the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()

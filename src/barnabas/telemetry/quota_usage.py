@@ -1,7 +1,7 @@
 """Writes the usage of quotas per interval as records of ``__quota_usage``.
 
-The quotas themselves keep only a rate over the last few seconds. These records help with later questions: who was
-throttled yesterday, and which limit would have been enough. `docs/telemetry.md` describes the fields.
+The quotas themselves keep only a rate over the last few seconds. These records help with later questions: which clients
+were throttled yesterday, and which limit would have been enough. `docs/telemetry.md` describes the fields.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNITS: Final = {
     ClientQuotaType.REQUEST.key: ("thread_ms", THREAD_MS_PER_PERCENT_SECOND),
     ClientQuotaType.CONTROLLER_MUTATION.key: ("partitions", 1.0),
 }
-"""The counted unit of each quota, and how many of it make one unit of the quota."""
+"""The counted unit of each quota, and the number of them in one unit of the quota."""
 
 
 class QuotaUsageEntry(NamedTuple):
@@ -52,11 +52,11 @@ class QuotaUsageEntry(NamedTuple):
 
 
 class SampleDifference:
-    """Computes what was added to the windows of a metric since the last call.
+    """Computes the increase of the windows of a metric since the last call.
 
     A sampled stat has no total, only windows that are reused. But a window keeps its value for some time after it
-    ended, so frequent calls see everything that was ever in it. This remembers the last seen value of each window, and
-    subtracts it.
+    ended, so frequent calls see everything that was ever in it. This class remembers the last seen value of each
+    window, and subtracts it.
     """
 
     __slots__ = ("_seen",)
@@ -150,8 +150,10 @@ class QuotaUsageReporter:
                 self._task = self._scheduler.schedule("quota-usage", self.poll, self._period_ms, self._period_ms)
 
     def _period_for(self, interval_ms: int) -> int:
-        """Returns how often to read, so that no window is reused unseen: at least twice while it is kept, and a whole
-        number of times per interval."""
+        """Returns how often to read, so that no window is reused before it was read.
+
+        That is at least twice while a window is kept, and a whole number of times per interval.
+        """
         windows = [manager.windows for manager in self._managers]
         longest_ms = min((one.samples * one.window_seconds * 500 for one in windows), default=interval_ms)
         return max(interval_ms // -(-interval_ms // longest_ms), 1)
@@ -192,8 +194,10 @@ class QuotaUsageReporter:
         self._started_ms = None
 
     def _look(self) -> dict[tuple[str, object], ClientQuotaManager]:
-        """Adds new usage to the meters. If managers of broker and controller share a sensor, the second finds nothing
-        new in it."""
+        """Adds new usage to the meters.
+
+        If managers of broker and controller share a sensor, the second finds nothing new in it.
+        """
         found: dict[tuple[str, object], ClientQuotaManager] = {}
         for manager in self._managers:
             quota = manager.quota_type.client_quota_type.key

@@ -1,7 +1,7 @@
 """The request log: writes a sample of requests as records of ``__request_log``.
 
-Request metrics show how long requests of an API take. They cannot show whose request was slow and where the time went;
-that needs individual requests. `docs/telemetry.md` describes the fields.
+Request metrics show how long requests of an API take. They cannot show which client's request was slow and where the
+time was spent; that needs individual requests. `docs/telemetry.md` describes the fields.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class RequestLogEntry(NamedTuple):
 class RequestLog:
     """Samples requests at random, and writes them.
 
-    The network thread that sent the response of a sampled request calls it, and it creates a tuple. Other requests cost
-    no random number: after each sampled request, the number of requests to skip is drawn once, and the recorder of the
-    metrics counts them down. When disabled, which is the default, nothing is counted either.
+    For a sampled request, the network thread that sent the response creates a tuple. Other requests cost no random
+    number: after each sampled request, the number of requests to skip is drawn once, and the recorder of the metrics
+    counts them down. When disabled, which is the default, nothing is counted either.
 
     Each request has the same probability, independent of API, client and earlier requests, so the numbers to skip have
     a geometric distribution. Counts times ``1 / sample_rate`` therefore estimate the totals, and every record contains
@@ -103,7 +103,7 @@ class RequestLog:
 
         def request_chosen(request: Request, response: AnyResponse, now_ns: int) -> None:
             following = passed_over(chance(), rate)
-            if times.listener is request_chosen:  # otherwise the rate has changed and was drawn anew
+            if times.listener is request_chosen:  # otherwise the rate has changed, and the number was drawn again
                 times.untold = following
             try:
                 take(request, response, now_ns, rate)

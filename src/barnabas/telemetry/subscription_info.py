@@ -17,7 +17,7 @@ crc32c = checksum.crc32c
 
 ALL_METRICS: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 5 * 60 * 1000
-"""How often a client without a subscription asks for one, and the default push interval."""
+"""How often a client without a subscription requests one, and the default push interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ClientSubscription:
         billing-2 pushes org.apache.kafka.producer.  every 60 s
         billing-3 pushes everything                  every 10 s
 
-    A client that matches none pushes nothing, and asks again after the default interval.
+    A client that matches none pushes nothing, and requests its subscription again after the default interval.
     """
 
     subscription_id: int

@@ -1,4 +1,4 @@
-"""The sender of telemetry, as known to the broker."""
+"""The attributes of a client that sends telemetry."""
 
 from __future__ import annotations
 

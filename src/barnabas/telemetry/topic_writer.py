@@ -80,7 +80,7 @@ class TopicWriter(Generic[T]):
     threads that serve requests, mostly for waking up and for the append, whatever their size. So it is woken when the
     first record has waited for `linger_ms`, or when the queue is half full.
 
-    Nothing ever blocks. Records that do not fit into the queue are dropped and counted, and so are records that the log
+    No call blocks. Records that do not fit into the queue are dropped and counted, and so are records that the log
     rejects. Nothing is scheduled or created before the first record, which creates the topic. Until the topic exists,
     records stay in the queue, and the writer retries with growing delays.
 
@@ -108,8 +108,9 @@ class TopicWriter(Generic[T]):
         max_bytes: int = MAX_BYTES,
         linger_ms: int = LINGER_MS,
     ) -> None:
-        """`encode` is called once per record when it is written. `after_append` wakes up delayed fetches: it drains the
-        action queue of the replica manager.
+        """`encode` is called once per record when it is written.
+
+        `after_append` wakes up delayed fetches: it drains the action queue of the replica manager.
         """
         self.topic = topic
         self._encode = encode
@@ -202,7 +203,7 @@ class TopicWriter(Generic[T]):
             before.cancel()
 
     def flush(self) -> None:
-        """Writes what is queued, as far as possible now, and schedules itself for the rest."""
+        """Writes the queued records, as far as possible now, and schedules itself for the rest."""
         with self._flush_lock:
             count = self._cache.num_partitions(self.topic)
             partitions = self._leading_partitions(count or 0)
@@ -225,7 +226,7 @@ class TopicWriter(Generic[T]):
         self._retry_ms = min(2 * self._retry_ms, MAX_RETRY_MS)
 
     def close(self) -> None:
-        """Writes what is queued, if possible, and accepts no more records."""
+        """Writes the queued records, if possible, and accepts no more."""
         with self._lock:
             self._closed = True
         self.flush()
