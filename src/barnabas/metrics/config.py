@@ -25,8 +25,9 @@ class RecordingLevel(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A bound on a measured value: an upper one, as for quotas, or a lower one. A value equal to the bound is
-    acceptable.
+    """An upper bound on a measured value, as for quotas, or a lower one.
+
+    A value equal to the bound is acceptable.
 
     >>> Quota(5.0).acceptable(5.0), Quota(5.0).acceptable(5.1), Quota(5.0, upper=False).acceptable(5.1)
     (True, False, True)

@@ -1,4 +1,4 @@
-"""Metrics as they are exported: families of samples with labels, and the selection of what is exported.
+"""Exported metrics: families of samples with labels, and the selection of families.
 
 A *family* has a name, a type and samples; a sample has labels and a value. Prometheus text and OTLP are two encodings
 of the same families:
@@ -7,8 +7,8 @@ of the same families:
         topic="orders", partition="0"       4096
         topic="orders", partition="1"       1024
 
-A broker with a thousand partitions has some twenty thousand samples. So the `LabelSet` of a partition is made once for
-all families of one scrape, and a sample is a tuple.
+A broker with a thousand partitions has some twenty thousand samples. So the `LabelSet` of a partition is created once
+for all families of one scrape, and a sample is a tuple.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MetricFamily:
 
     @classmethod
     def of(cls, name: str, kind: str, text: str, values: Iterable[tuple[LabelSet, float]]) -> MetricFamily:
-        """Makes a family of values without suffixes."""
+        """Creates a family of values without suffixes."""
         return cls(name, kind, text, [("", labels, value) for labels, value in values])
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class MetricFamily:
 
 
 class PatternFilter:
-    """Selects names by two lists of regular expressions: one of `include` must match all of it, none of `exclude` may.
+    """Selects names by two lists of regular expressions: one of `include` must match the whole name, none of `exclude`.
 
     >>> wanted = PatternFilter(["kafka_.*"], ["kafka_log_.*"])
     >>> [wanted(name) for name in ("kafka_server_a", "kafka_log_log_size", "process_open_fds")]
@@ -91,7 +91,7 @@ class PatternFilter:
 
 
 class MetricSelection:
-    """What is exported: metrics by name, and topics and groups that have samples for each partition."""
+    """The exported metrics by name, and the topics and groups that have samples for each partition."""
 
     __slots__ = ("groups", "names", "topics")
 

@@ -29,7 +29,7 @@ class KafkaMetric:
     """The current configuration. Change it with `reconfigure`."""
 
     measurable: Measurable | None
-    """What is measured; None if the value comes from a gauge."""
+    """The measured stat; None if the value comes from a gauge."""
 
     def __init__(
         self,

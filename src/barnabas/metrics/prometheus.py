@@ -1,8 +1,8 @@
 r"""Collects all metrics under the names that Kafka dashboards use, and renders them as Prometheus text (format 0.0.4).
 
-Brokers on a JVM are scraped through Prometheus' JMX exporter. What a metric is called there depends on the rules that
-it is configured with, and every set of dashboards comes with rules of its own. Those of the exporter's example and of
-Strimzi agree on most names:
+Brokers on a JVM are scraped through Prometheus' JMX exporter. The rules in its configuration determine the names of
+metrics, and every set of dashboards comes with its own rules. The rules of the exporter's example and of Strimzi agree
+on most names:
 
 | metric, by its JMX name                            | becomes                                                      |
 |----------------------------------------------------|--------------------------------------------------------------|
@@ -17,7 +17,7 @@ Strimzi agree on most names:
 | or one of them, and no other                       | ``resource`` (the group), ``user``, ``clientId``             |
 | a sensor's metric NAME of ``raft-metrics``         | gauge ``kafka_server_raftmetrics_name``                      |
 
-Confluent's have other names for some, which are there as well:
+Confluent's rules have other names for some metrics. These metrics have both names:
 
 | metric, by its JMX name                            | becomes also                                                 |
 |----------------------------------------------------|--------------------------------------------------------------|
@@ -27,21 +27,22 @@ Confluent's have other names for some, which are there as well:
 |                                                    | and ``client_id``                                            |
 | a sensor's metric NAME of ``raft-metrics``         | gauge ``kafka_server_raft_metrics_name``                     |
 
-Of a meter with a NAME like ``XPercent`` it is the rate of the last minute, a fraction from 0 to 1; it also has the name
-``kafka_domain_type_xpercent_oneminuterate``. Names are in lower case, and any character that Prometheus does not allow
-becomes ``_``. Tags become labels, whose names keep their case (for Confluent's they are in lower case); a tag without a
-value is left out. For example:
+The value of a meter with a NAME like ``XPercent`` is the rate of the last minute, a fraction from 0 to 1; it also has
+the name ``kafka_domain_type_xpercent_oneminuterate``. Names are in lower case, and any character that Prometheus does
+not allow becomes ``_``. Tags become labels, whose names keep their case (for Confluent's they are in lower case); a tag
+without a value is left out. For example:
 
     kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce
         kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"} 4.5
     kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent
         kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent 0.97
 
-Two things differ from the exporter. Its summaries have no sum; here they have one. And for a percentage it shows the
-mean since the broker started, which hardly moves after a week; here it is the rate of the last minute.
+Two things differ from the exporter. The exporter's summaries have no sum; summaries here have one. For a percentage the
+exporter shows the mean since the broker started, which hardly changes after a week; here it is the rate of the last
+minute.
 
 A gauge whose value is not a number is left out, as in the exporter. (A text of ``raft-metrics`` becomes a label of a
-sample with the value 1.) So is one that fails, with a line in the log: a page without one value is better than no page.
+sample with the value 1.) A gauge that fails is left out and logged: a page without one value is better than no page.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def render(families: Iterable[MetricFamily]) -> str:
 
 
 class _Collector:
-    """Gathers families from registries, whose metrics are in no order."""
+    """Gathers families from registries, whose metrics are unordered."""
 
     def __init__(self, selection: MetricSelection) -> None:
         self._selection = selection

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class MetricsReporter(Protocol):
-    """Is notified of metrics, and reads their values at any time.
+    """Receives notifications of metrics, and reads their values at any time.
 
     It is called with the registry's lock held, so that notifications are in order. Metrics may be read here.
     """
@@ -39,8 +39,8 @@ class Metrics:
     """All sensors by name, all metrics by `MetricName`.
 
     `sensor` returns an existing sensor or creates it. A sensor with a time to live is removed after it was inactive for
-    longer, with its metrics and its children, so that a broker does not keep every client ID that it has ever seen.
-    Nothing here runs by itself: a scheduler calls `expire_inactive_sensors`, every 30 seconds in Kafka.
+    longer, with its metrics and its children, so that a broker does not keep every client ID that it has ever seen. The
+    registry has no thread: a scheduler calls `expire_inactive_sensors`, every 30 seconds in Kafka.
 
     **Locks.** `lock` guards the sets of sensors and metrics. It is re-entrant, because reporters are called with it
     held and may call back. A sensor's lock may be taken inside it, never the other way round. `get_sensor` and `metric`

@@ -73,7 +73,7 @@ class Sensor:
         sensor.record(len(payload))    # raises QuotaViolationError when the rate is now above 1 MiB/s
 
     **Order.** A value goes to all stats first. Then all metrics with a quota are checked, in the order in which they
-    were added, and the first that exceeds its bound raises an error. Only then the parents record the value. So a
+    were added, and the first that exceeds its bound raises an error. Only then do the parents record the value. So a
     violation is always recorded where it happened, and not recorded in the parents. A caller that rejects a recorded
     value must record its negative, which cancels it in a sum.
 
@@ -198,7 +198,7 @@ class Sensor:
     def record_soon(self, value: float, time_ms: int | None = None) -> None:
         """Defers `record_unchecked`, to combine it with the values that follow. For use by one thread.
 
-        With parents it records at once, because reading a parent does not ask its children.
+        With parents it records at once, because reading a parent does not make its children record.
         """
         if self._should_record:
             if time_ms is None:
@@ -309,7 +309,7 @@ class Sensor:
 
     def _publish(self, metrics: Sequence[KafkaMetric], recorder: _Recorder) -> None:
         self._metrics.update({metric.name: metric for metric in metrics})
-        # Prevents that a recording in progress feeds a stat and then checks another list of metrics.
+        # Prevents a recording in progress from feeding one list of stats and then checking another list of metrics.
         with self._lock:
             self._recorders = (*self._recorders, recorder)
             self._recorders_of_all = (*self._recorders_of_all, _of_all(recorder))
@@ -330,7 +330,7 @@ class Sensor:
         return now_ms - self._last_record_ms > self._expiration_ms
 
     def mark_removed(self) -> None:
-        """Is called by the registry, with its lock held, when it removes this sensor."""
+        """Called by the registry, with its lock held, when it removes this sensor."""
         self._removed = True
 
     def __repr__(self) -> str:

@@ -12,9 +12,9 @@ _UNLIMITED = float(2**63 - 1)
 class TokenBucket:
     """A credit that is refilled steadily and spent by recorded values. Controller mutations are limited with it.
 
-    The quota's bound is the refill rate. The capacity is what flows in during all windows together,
-    ``samples * window * bound``: the burst. Recording first refills for the time since the last call, then spends.
-    Recording never fails: the credit may become negative, and then the quota is violated until enough has flowed in.
+    The quota's bound is the refill rate. The capacity is the refill of all windows together, ``samples * window *
+    bound``: the burst. Recording first refills for the time since the last call, then spends. Recording never fails:
+    the credit may become negative, and then the quota is violated until enough has been refilled.
 
     Why not a `Rate`? One large value keeps a rate above its bound as long as its sample counts. Take a bound of 5 per
     second over 100 samples of one second, and one request that creates 560 partitions:

@@ -82,10 +82,10 @@ class Snapshot:
 class Histogram:
     """The distribution of values, weighted towards recent ones.
 
-    **Method.** Each value adds to one of a set of buckets, whose widths grow with the value, so that any quantile
-    is known to 0.39 %. The weight that a value adds grows with time, so that older ones fade (see
-    `barnabas._kernels.pure.metrics` for both). An update takes a few additions for any value: the broker makes more
-    than seven for every request.
+    **Method.** Each value adds to one of a set of buckets, whose widths grow with the value, so that any quantile is
+    known to 0.39 %. The weight that a value adds grows with time, so that older ones fade (see
+    `barnabas._kernels.pure.metrics` for both). An update takes a few additions for any value: the broker performs more
+    than seven updates for every request.
 
     **Differences from Yammer.** Yammer keeps a sample of 1,028 values. A new value gets the priority
     ``exp(0.015 * seconds) / random`` and replaces the lowest one, so the sample is a random selection in which newer
@@ -99,8 +99,8 @@ class Histogram:
     * Yammer interpolates between two neighbours; here a quantile is an existing value, rounded to 8 bits.
     * Yammer takes whole numbers, so Kafka's times are whole milliseconds; here they keep their fraction.
 
-    The same in both: without new values the quantiles do not change; ``biased=False`` gives every value the same weight
-    forever; count, mean, extremes and deviation are those of all values.
+    Both have in common: without new values the quantiles do not change; ``biased=False`` gives every value the same
+    weight forever; count, mean, extremes and deviation are those of all values.
 
     Updates and `snapshot` are thread-safe.
     """

@@ -36,7 +36,7 @@ class Meter:
 
     @property
     def _count(self) -> int:
-        """The count so far; `count` may do more in a subclass."""
+        """The current count; `count` may do more in a subclass."""
         return self.events.count
 
     @property
