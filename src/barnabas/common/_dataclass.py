@@ -113,7 +113,7 @@ def _process(cls: type, *, repr: bool, eq: bool, order: bool, frozen: bool, slot
     key = _key(compared)
     if eq:
         methods["__eq__"] = _make_eq(key)
-        if namespace.get("__hash__") is None:  # not given, or None because __eq__ is
+        if namespace.get("__hash__") is None:  # not given, or None because __eq__ is given
             namespace["__hash__"] = _make_hash(key) if frozen else None
     if order:
         methods.update(_make_order(key))
@@ -275,7 +275,7 @@ def _freeze(made: Any, names: frozenset[str]) -> None:
 
 
 def _frozen_error(message: str) -> AttributeError:
-    from dataclasses import FrozenInstanceError  # for mistakes only, and not quickly imported
+    from dataclasses import FrozenInstanceError  # needed only for errors, and slow to import
 
     return FrozenInstanceError(message)
 

@@ -35,11 +35,12 @@ class Clock(Protocol):
     def sleep(self, milliseconds: float) -> None: ...
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        """Waits on a condition whose lock the caller holds, like ``condition.wait``, for at most this time on this
-        clock.
+        """Waits on a condition whose lock the caller holds, for at most this time on this clock.
 
-        Returns whether it may have been notified. As with any condition, the caller must check again what it waits for,
-        and the time.
+        It works like ``condition.wait``.
+
+        Returns whether it may have been notified. As with any condition, the caller must check its predicate and the
+        time again.
         """
         ...
 

@@ -4,8 +4,8 @@ Each part of the system defines its own settings once, as a `ConfigDef`, with Ka
 is used to parse properties, to report invalid values, and to describe settings for ``DescribeConfigs``.
 
     LISTENER = ConfigDef()
-    LISTENER.define("port", Type.INT, 9092, Range.between(0, 65535), Importance.HIGH, "Where to listen; 0 for any.")
-    LISTENER.define("host", Type.STRING, None, None, Importance.LOW, "The address; all of the machine's if not set.")
+    LISTENER.define("port", Type.INT, 9092, Range.between(0, 65535), Importance.HIGH, "The port; 0 for any.")
+    LISTENER.define("host", Type.STRING, None, None, Importance.LOW, "The address; by default all addresses.")
 
     values = LISTENER.parse({"port": "9093", "my.plugin.colour": "red"})
     values.get_int("port")              # 9093

@@ -6,7 +6,7 @@ starts, Python 3.11). Most of these classes are not used before the first reques
 prints with functions that all classes share, and compiles ``__init__``, the one method whose speed matters, when a
 class has more than a few instances: most configurations have one.
 
-The standard ``NamedTuple`` takes 0.733 s in the same measurement, 2 % more, so there is no second one of that.
+The standard ``NamedTuple`` takes 0.733 s in the same measurement, 2 % more, so it is not replaced.
 
 In all other respects it is the standard decorator: a type checker sees that one, `dataclasses.replace` and
 `dataclasses.fields` take the classes, pickles work. Not supported, because nothing here uses it: ``InitVar``,

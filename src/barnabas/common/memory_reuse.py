@@ -8,9 +8,9 @@ from typing import Any, Final
 
 
 def is_free(buffer: bytearray) -> bool:
-    """Returns whether a buffer, which must not be empty, has no views: while it has, its size cannot change.
+    """Returns whether a buffer, which must not be empty, has no views: a buffer with views cannot change its size.
 
-    Removing the last byte and adding it again moves nothing.
+    Removing the last byte and adding it again does not move the buffer.
     """
     try:
         buffer.append(buffer.pop())

@@ -15,7 +15,7 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 Placement = Callable[[], None]
-"""Is called by each thread of a group when it starts."""
+"""Called by each thread of a group when it starts."""
 
 
 def anywhere() -> None:

@@ -7,8 +7,8 @@ The format has more rules than ``key=value``:
 * A line that begins with ``#`` or ``!`` is a comment. A ``#`` elsewhere is part of the value.
 * A backslash at the end of a line joins the next one, without its leading blanks. An even number of backslashes is a
   number of escaped ones and joins nothing; a comment is never continued.
-* ``\t \n \r \f`` and ``\u00e9`` are escapes; a backslash before anything else is dropped, so ``C:\temp`` is not what
-  it looks like.
+* ``\t \n \r \f`` and ``\u00e9`` are escapes, so ``C:\temp`` contains a tab; a backslash before anything else is
+  dropped.
 * The bytes are ISO 8859-1. Other characters are written with ``\u``, those beyond 16 bits with two of them.
 * The last value of a duplicate key wins.
 

@@ -11,7 +11,7 @@ class SerializationError(BarnabasError):
 
 
 class RecordDeserializationError(SerializationError):
-    """A deserializer failed. The position stays before the record: seek past it to go on (KIP-334)."""
+    """A deserializer failed. The position stays before the record: seek past it to continue (KIP-334)."""
 
     def __init__(self, partition: TopicPartition, offset: int, what: str) -> None:
         self.partition = partition

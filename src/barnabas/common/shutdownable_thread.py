@@ -57,8 +57,8 @@ class ShutdownableThread(threading.Thread, abc.ABC):
     A ``do_work`` that blocks must be woken up: Python threads cannot be interrupted as in Java. A subclass does that in
     :meth:`on_shutdown_initiated`, or blocks in :meth:`pause`, which a shutdown ends.
 
-    The thread is not a daemon by default: a forgotten thread keeps the process from ending, which is noticed, while a
-    daemon would be killed in the middle of a write, which is not.
+    The thread is not a daemon by default: a forgotten thread visibly keeps the process from ending, while a daemon
+    would silently be killed in the middle of a write.
 
     An exception from ``do_work`` is logged and ends the thread; :meth:`is_thread_failed` then distinguishes it from a
     stopped one. A loop that must survive errors handles them in ``do_work``. A :class:`FatalExitError` ends the process
@@ -81,7 +81,7 @@ class ShutdownableThread(threading.Thread, abc.ABC):
         self._shutdown_initiated = False
         self._shutdown_complete = False
         self._start_lock = threading.Lock()
-        """Lets only one caller of `start_once` start the thread. The one above is taken inside it."""
+        """Lets only one caller of `start_once` start the thread. The lock above is taken inside it."""
 
     @abc.abstractmethod
     def do_work(self) -> None:
@@ -140,7 +140,7 @@ class ShutdownableThread(threading.Thread, abc.ABC):
         when this returns.
         """
         if not self.is_shutdown_initiated():
-            raise RuntimeError(f"{self.name} is awaited, but was not asked to shut down")
+            raise RuntimeError(f"{self.name} cannot be awaited: its shutdown was not requested")
         if self.is_started():
             self.join()
         log.info("%s: shutdown completed", self.name)

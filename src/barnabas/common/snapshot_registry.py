@@ -10,8 +10,8 @@ Kafka solves this with *timeline* structures. The idea here is the same, in the 
 offset starts empty; when a key of a map is changed for the first time after it, the old value goes into the snapshot.
 For a map with ``a=1`` at offset 10, with ``a=2`` and ``b=5`` written at 11 and ``a=3`` at 12:
 
-    snapshot 10      {a: 1, b: absent}      what offsets 11.. overwrote
-    snapshot 11      {a: 2}                 what offsets 12.. overwrote
+    snapshot 10      {a: 1, b: absent}      values overwritten from offset 11 on
+    snapshot 11      {a: 2}                 values overwritten from offset 12 on
     now              {a: 3, b: 5}
 
 Reading ``a`` at 10 looks into snapshot 10, then 11, then the current state, and stops where it is found. Reverting to

@@ -77,7 +77,8 @@ def collision_key(name: str) -> str:
 
 
 def topic_names_collide(one: str, other: str) -> bool:
-    """
+    """Returns whether two names would share their metrics.
+
     >>> topic_names_collide("a.b", "a_b"), topic_names_collide("a.b", "a-b")
     (True, False)
     """

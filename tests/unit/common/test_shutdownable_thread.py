@@ -122,7 +122,7 @@ def test_a_thread_that_never_started_can_be_shut_down() -> None:
 
 def test_waiting_without_having_asked_is_an_error() -> None:
     worker = Worker(block)
-    with pytest.raises(RuntimeError, match="not asked"):
+    with pytest.raises(RuntimeError, match="shutdown was not requested"):
         worker.await_shutdown()
 
 

@@ -212,7 +212,7 @@ class KafkaEventQueue:
         if error is None:
             try:
                 entry.event.run()
-            except Exception as raised:  # noqa: BLE001 - it is the event's to handle, and the loop goes on
+            except Exception as raised:  # noqa: BLE001 - the event handles it, and the loop continues
                 error = raised
         if error is not None:
             self._complete(entry, error)

@@ -16,12 +16,12 @@ class Gathering(Generic[K, V]):
     Values may arrive on any thread, and before all of them have been requested. So the caller also takes part, and
     calls :meth:`release` after the last request:
 
-    >>> told = []
-    >>> gathering = Gathering(["a", "b"], told.append)
+    >>> results = []
+    >>> gathering = Gathering(["a", "b"], results.append)
     >>> gathering.add("b", 2)
     >>> gathering.release()
     >>> gathering.add("a", 1)
-    >>> told
+    >>> results
     [{'a': 1, 'b': 2}]
     """
 
@@ -31,7 +31,7 @@ class Gathering(Generic[K, V]):
         self._keys = tuple(keys)
         self._callback = callback
         self._lock = threading.Lock()
-        """Guards the fields below; the callback is called outside, once."""
+        """Guards the fields below; the callback is called once, without it."""
         self._values: dict[K, V] = {}
         self._released = False
 
