@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class TimestampType(IntEnum):
-    """Whose clock a batch's timestamps come from: the producer's, or the broker's at the moment of the append."""
+    """The clock of a batch's timestamps: the producer's, or the broker's at the time of the append."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1

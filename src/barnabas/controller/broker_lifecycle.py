@@ -132,7 +132,7 @@ class BrokerLifecycle:
         return records
 
     def broker_shut_down(self, broker_id: int, clean: bool) -> Records:
-        """Returns the records for a broker whose new incarnation registers: the old one is gone.
+        """Returns the records for a broker whose new incarnation registers: the old one has ended.
 
         A crash (`clean` is False) also loses unflushed records. With eligible leader replicas on, a crashed broker
         loses its eligibility. Otherwise it only leaves the ISRs that have another member.

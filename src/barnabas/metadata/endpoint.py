@@ -30,7 +30,7 @@ class Node(NamedTuple):
 
 
 NO_NODE = Node(-1, "", -1)
-"""Stands for a node that cannot be named."""
+"""The placeholder for a node without a known address."""
 
 
 class EndpointRecord(Protocol):

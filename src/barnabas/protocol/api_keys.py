@@ -1,8 +1,8 @@
 """API keys: the table of every request Kafka knows.
 
-One row per API: its number, its name, the versions this code speaks, which of them are flexible, which listeners serve
-it, and a few traits the broker acts on. The messages themselves live in :mod:`barnabas.protocol.messages`, one module
-per API, and are imported on first use.
+One row per API: its number, its name, the supported versions, which of them are flexible, which listeners serve it, and
+a few traits the broker acts on. The messages themselves are in :mod:`barnabas.protocol.messages`, one module per API,
+and are imported on first use.
 
 The versions are those of Kafka 4.4. KIP-896 removed the versions from before Kafka 2.1. Keys 4 to 7 belonged to the
 ZooKeeper-era controller and no longer exist.

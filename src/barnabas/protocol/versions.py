@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LATEST = 0x7FFF
-"""Stands for "and every later version"."""
+"""The upper bound of a range that includes every later version."""
 
 
 class VersionRange(NamedTuple):

@@ -24,7 +24,7 @@ class ClientBandwidthQuotaManager(ClientQuotaManager):
 
     **A fetch is charged before its response is sent.** A consumer over its quota gets an empty response, so the charge
     must be reversed (`unrecord`): windows add up samples, so a negative sample does it. A fetch also reads no more than
-    the windows can hold (`max_value_in_window`). Otherwise a consumer with a small quota that asks for a lot would
+    the windows can hold (`max_value_in_window`). Otherwise a consumer with a small quota that requests many bytes would
     exceed it with every response, and would get empty responses forever.
 
     **A new connection does not evade a produce quota.** A produce request is charged after the append, and then its

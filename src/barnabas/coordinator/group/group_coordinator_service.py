@@ -291,7 +291,7 @@ class GroupCoordinatorService:
         return _when_all(parts, gather)
 
     def progress(self, wanted: Callable[[str], bool]) -> Future[list[GroupProgress]]:
-        """Returns members and committed offsets of the groups whose id is wanted.
+        """Returns members and committed offsets of the groups whose id `wanted` accepts.
 
         Groups of partitions that are being loaded, or have moved to another broker, are left out.
         """

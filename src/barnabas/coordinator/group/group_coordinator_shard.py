@@ -188,7 +188,7 @@ class GroupCoordinatorShard:
         return listed
 
     def progress(self, wanted: Callable[[str], bool], epoch: int) -> list[GroupProgress]:
-        """Returns members and committed offsets of the groups whose id is wanted."""
+        """Returns members and committed offsets of the groups whose id `wanted` accepts."""
         return [
             GroupProgress(group_id, group.num_members_at(epoch), self.offsets.committed(group_id, epoch))
             for group_id, group in self.store.groups.items_at(epoch)

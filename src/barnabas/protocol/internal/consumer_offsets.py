@@ -46,7 +46,7 @@ class OffsetCommitKey(CoordinatorKey, record_type=1, versions="0"):
 class OffsetCommitValue(CoordinatorValue, record_type=1, versions="0-4", flexible="4+"):
     """The offset of a group in a partition; ``offsets.retention.minutes`` counts from ``commit_timestamp``.
 
-    Versions: v1 has a fixed expiry, for commits that asked for one; v2 has none; v3 leader epoch; v4 flexible, topic
+    Versions: v1 has a fixed expiry, for commits that requested one; v2 has none; v3 leader epoch; v4 flexible, topic
     id, which distinguishes an offset of a deleted topic of the same name. Kafka 4 writes v4, and v1 where there is an
     expiry.
     """

@@ -58,7 +58,7 @@ class ClassicGroupMember:
         self.awaiting_join_future: Future[JoinGroupResponse] | None = None
         self.awaiting_sync_future: Future[SyncGroupResponse] | None = None
         self.is_new = False
-        """Whether its first JoinGroup is pending: its client may be gone unnoticed."""
+        """Whether its first JoinGroup is pending: its client may have disconnected unnoticed."""
 
     @property
     def is_static_member(self) -> bool:

@@ -465,7 +465,7 @@ class ConsumerGroupManager:
             throw_if_instance_id_is_fenced(found, request.member_id, request.instance_id)
             member = found
             if request.member_epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH:
-                # It will rejoin. Its session goes on, and it keeps its partitions.
+                # It will rejoin. Its session continues, and it keeps its partitions.
                 away = replace(member, member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH, partitions_pending_revocation={})
                 record = group_records.consumer_group_current_assignment(group.group_id, away)
                 return CoordinatorResult([record], response)

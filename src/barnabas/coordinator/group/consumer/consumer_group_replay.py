@@ -131,6 +131,6 @@ class ConsumerGroupReplay:
         return self._store.get_or_create_persisted_consumer_group(group_id)
 
     def _persisted(self, group_id: str) -> ConsumerGroup | None:
-        """Returns the group of a tombstone; None if it is already gone, or of another type by now."""
+        """Returns the group of a tombstone; None if it was already removed, or has another type now."""
         group = self._store.groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
