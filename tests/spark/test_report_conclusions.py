@@ -70,7 +70,7 @@ def test_a_noisy_tenant_without_effect_on_others(tmp_path: Path) -> None:
 def test_a_noisy_tenant_that_others_wait_for_is_an_alarm(tmp_path: Path) -> None:
     (found,) = conclusions(noisy_minute(tmp_path, queue_ms=4_000.0), "noisy")
     assert found.level is Level.ALARM
-    assert "requests of orders and search waited 200 ms for a handler" in found.text
+    assert "requests of orders and search waited 200 ms on average for a handler" in found.text
     # There is no advice, so the command is the one that makes it.
     assert [one.line for one in found.commands] == [
         f"barnabas pipeline run quota-advice --out {tmp_path} --capacity producer_byte_rate=50MB"

@@ -24,17 +24,17 @@ from barnabas.report.units import duration, number, percent, rate, size
 from barnabas.spark.pipelines.quota_advice import NOISY
 
 WAIT_MS: Final = 10.0
-"""Requests that wait longer than this for a handler, in the mean, are affected by others."""
+"""Requests that wait longer than this for a handler, on average, are affected by others."""
 SLOW_MS: Final = 500.0
 """A 99th percentile of Produce above this is slow."""
 SAME_LIMIT: Final = 0.05
-"""Limits that differ by less than this part are the same."""
+"""Limits that differ by less than this fraction count as equal."""
 MOST_NAMES: Final = 3
 MOST_COMMANDS: Final = 6
 CHANGED: Final = 0.25
-"""A change of traffic by less than this part is not mentioned."""
+"""A change of traffic by less than this fraction is not mentioned."""
 SLOWER: Final = 0.5
-"""A change of a 99th percentile by less than this part is not mentioned."""
+"""A change of a 99th percentile by less than this fraction is not mentioned."""
 SLOWER_MS: Final = 5.0
 """Nor is a change by less than this."""
 SMALL_TENANT: Final = 0.01
@@ -131,7 +131,7 @@ def noisy(data: ReportData) -> list[Conclusion]:
 def _noisiest(traffic: Traffic) -> dict[str, Noise]:
     """Returns the noisiest minute of each tenant.
 
-    Thread time alone is nobody's loss as long as nobody waits for it.
+    A high share of thread time does not count as noise unless other requests had to wait.
     """
     found: dict[str, Noise] = {}
     for noise in traffic.noise:
@@ -143,14 +143,14 @@ def _noisiest(traffic: Traffic) -> dict[str, Noise]:
 
 
 def _effect_on(others: Sequence[TenantTotal], noise: Noise) -> tuple[str, bool]:
-    """Describes what others noticed, and whether that did harm."""
+    """Describes the effect on other tenants; returns also whether it was harmful."""
     if not others:
         return "", False
     names = listed([one.name for one in others])
     throttled = [one for one in others if one.throttle_ms > 0]
     if (noise.others_queue_ms or 0.0) >= WAIT_MS:
         waited = duration(noise.others_queue_ms)
-        return f"Meanwhile requests of {names} waited {waited} for a handler, in the mean.", True
+        return f"Meanwhile requests of {names} waited {waited} on average for a handler.", True
     if throttled:
         return f"Of the others {listed([one.name for one in throttled])} {_was(throttled)} throttled as well.", False
     return f"{names} {_was(others)} not affected.", False

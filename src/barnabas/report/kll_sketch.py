@@ -16,8 +16,8 @@ The compact form, little-endian::
    16  2   smallest k of all merged sketches
    18  2   number of levels, unused
    20  4L  where each level begins, relative to the same place in the array of values
-       8   least value
-       8   greatest value
+       8   minimum
+       8   maximum
        8.. values, level 0 first
 """
 

@@ -83,7 +83,7 @@ class Latency:
 
 
 def read_latency(tables: TableReader, names: TenantNames) -> Latency | None:
-    """None if the pipeline ``requests`` has seen no request yet."""
+    """Returns None if the pipeline ``requests`` has seen no request yet."""
     # By the hour: the same requests as by the minute, in fewer rows.
     rows = tables.read("requests", "latency_1h", COLUMNS)
     if rows is None:

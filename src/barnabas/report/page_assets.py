@@ -33,8 +33,8 @@ def style_sheet() -> str:
 def script() -> str:
     """Returns uPlot with its license, and the script of the page.
 
-    The license has to be in every copy, also in a page that somebody mails. The banner of uPlot's file is left out
-    because it has an address of a server, and a page must not even seem to load anything.
+    The license must be part of every copy, so also of every page. The banner of uPlot's file is left out because it
+    contains a URL, and the page must not appear to load anything.
     """
     uplot = _BANNER.sub("", asset("uPlot.iife.min.js"), count=1)
     terms = asset("uPlot.LICENSE.txt").strip()

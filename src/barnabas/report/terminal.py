@@ -20,7 +20,7 @@ MOST_ROWS: Final = 15
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """Returns a row per tenant: its traffic, its latency, its throttling and the advised limit."""
-    from rich import box  # not for those who have no terminal
+    from rich import box  # only needed on a terminal
     from rich.table import Table
     from rich.text import Text
 
