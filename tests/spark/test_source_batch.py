@@ -83,7 +83,7 @@ def test_positions(topics: Topics, topic: str, read: Any) -> None:
     assert _values(read(startingTimestamp="1700000003000", startingOffsets=offsets)) == ["03", "04", "13", "14"]
     times = f'{{"{topic}":{{"0":1700000000000,"1":1700000009999}}}}'
     assert _values(read(endingOffsetsByTimestamp=times)) == [f"1{second}" for second in range(5)]
-    with pytest.raises(PySparkException, match=rf"no record as new as that in {topic}-1"):
+    with pytest.raises(PySparkException, match=rf"all records are older in {topic}-1"):
         read(startingOffsetsByTimestamp=times).collect()
     latest = read(startingOffsetsByTimestamp=times, startingOffsetsByTimestampStrategy="latest")
     assert _values(latest) == [f"0{second}" for second in range(5)]
@@ -182,7 +182,7 @@ def test_compressed_batches_and_small_fetches(topics: Topics, topic: str, read: 
         ({"startingOffset": "earliest"}, r"no option startingoffset for this source\. Did you mean startingOffsets"),
         ({"kafka_auto_offset_reset": "latest"}, r"kafka\.auto\.offset\.reset is not supported here"),
         ({"kafka_fetch_mim_bytes": "1"}, r"no Kafka option kafka\.fetch\.mim\.bytes.*mean kafka\.fetch\.min\.bytes"),
-        ({"columns": "value,size"}, "'size', which is none of key"),
+        ({"columns": "value,size"}, "'size', which is not one of key"),
     ],
 )
 def test_wrong_options_are_found_by_load(read: Any, options: dict[str, str], message: str) -> None:
@@ -198,5 +198,5 @@ def test_wrong_options_of_batches(spark: SparkSession, topics: Topics, topic: st
     with pytest.raises(PySparkException, match="fixed schema"):
         source.schema("value string").load().collect()
     missing = read(subscribe=f"{topic}-missing", fetchOffset_numRetries="1", fetchOffset_retryIntervalMs="10")
-    with pytest.raises(PySparkException, match="topics that are not there"):
+    with pytest.raises(PySparkException, match="topics that do not exist"):
         missing.collect()

@@ -52,8 +52,8 @@ def use_this_interpreter() -> None:
 def register(spark: SparkSession) -> None:
     """Registers the format with a session, and makes ``save()`` without a mode append. Idempotent.
 
-    It also tells the source how many task slots the session has, which Spark itself does not. Under Spark Connect the
-    session does not say.
+    It also passes the number of task slots of the session to the source, because Spark does not. A session of Spark
+    Connect does not provide that number.
     """
     from barnabas.common.extras import extra
     from barnabas.spark.save_mode import append_by_default

@@ -26,11 +26,11 @@ READ_UNCOMMITTED: Final = "read_uncommitted"
 READ_COMMITTED: Final = "read_committed"
 
 _REFUSED: Final = {
-    "auto.offset.reset": "Where to start is said by startingOffsets; Spark keeps track of offsets itself.",
+    "auto.offset.reset": "Set startingOffsets instead; Spark keeps track of offsets itself.",
     "key.deserializer": "Keys are bytes; cast them with DataFrame operations.",
     "value.deserializer": "Values are bytes; cast them with DataFrame operations.",
     "enable.auto.commit": "Spark keeps track of offsets itself; commitOffsetsToGroup shows them in a group.",
-    "interceptor.classes": "Records are read in columns, with no object that an interceptor could be shown.",
+    "interceptor.classes": "Records are read in columns; there are no record objects for an interceptor.",
 }
 
 WITHOUT_EFFECT: Final = frozenset(
@@ -111,7 +111,7 @@ SETTINGS: Final = frozenset(CONFIG.keys)
 
 
 class SecurityOptions:
-    """The settings of TLS and SASL as they were given: with variables instead of credentials, if they have any.
+    """The TLS and SASL settings as given: variables in them are not replaced by their values.
 
     Can be hashed and pickled. Its repr shows names only.
     """
@@ -119,7 +119,7 @@ class SecurityOptions:
     __slots__ = ("_given",)
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """Takes all settings of a client and ignores those that do not belong here; raises `ConfigError`."""
+        """Keeps the TLS and SASL settings among the settings of a client; raises `ConfigError`."""
         self._given = tuple(
             sorted(
                 (name, value)
@@ -130,7 +130,7 @@ class SecurityOptions:
         self._resolved()  # only to validate them
 
     def channel_factory(self) -> ChannelFactory:
-        """Looks up the values of variables, and makes the factory of connections."""
+        """Replaces variables by their values, and creates the channel factory."""
         return self._resolved().channel_factory()
 
     def _resolved(self) -> ClientSecurity:
@@ -163,7 +163,7 @@ class ClientSettings:
     request_timeout_ms: int
     default_api_timeout_ms: int
     max_idle_ms: int
-    """How long a client is kept that no task uses."""
+    """How long an unused client is kept."""
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     reconnect_backoff_ms: int
@@ -215,8 +215,8 @@ class ClientSettings:
             connection_setup_timeout_ms=values.get_int("socket.connection.setup.timeout.ms"),
             connection_setup_timeout_max_ms=values.get_int("socket.connection.setup.timeout.max.ms"),
             send_buffer_bytes=values.get_int("send.buffer.bytes"),
-            # By default as large as the system lets it grow: a response arrives while the previous one is decoded, and
-            # the broker can only send what fits into the socket buffer.
+            # By default the system sizes the buffer: a response arrives while the previous one is decoded, and the
+            # broker can only send as much as fits into the socket buffer.
             receive_buffer_bytes=(
                 values.get_int("receive.buffer.bytes") if values.is_set("receive.buffer.bytes") else -1
             ),

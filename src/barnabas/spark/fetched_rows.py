@@ -24,7 +24,7 @@ class FetchedRecords(NamedTuple):
     start: int
     """Records before this offset are left out."""
     end: int | None
-    """Records from this offset on are left out. None: there are none."""
+    """Records from this offset on are left out. None: the response ends within the range."""
     aborted: list[tuple[int, int]] | None
     """Aborted transactions, as pairs of producer id and first offset; None also reads uncommitted records."""
 

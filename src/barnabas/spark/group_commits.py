@@ -57,10 +57,10 @@ class GroupCommits:
                 if self._try(client, changed, leaders):
                     self._committed |= changed
                     return
-            log.warning("Group %s has no coordinator at present: offsets are not shown there", self._group)
+            log.warning("Group %s has no coordinator at present: offsets are not committed", self._group)
         except ClientError as error:
             self._coordinator = None
-            log.warning("Offsets cannot be shown in group %s: %s", self._group, error)
+            log.warning("Cannot commit offsets to group %s: %s", self._group, error)
 
     def _try(
         self, client: ClusterClient, offsets: Mapping[TopicPartition, int], leaders: Mapping[TopicPartition, Leader]
@@ -86,7 +86,7 @@ class GroupCommits:
                 self._coordinator = None
                 return False
             if answer.error_code == Errors.UNKNOWN_MEMBER_ID:
-                raise ClientError("it has members that consume; name a group of which this query is the only reader")
+                raise ClientError("the group has active members; name a group that only this query uses")
             raise_for(answer.error_code, "the commit was refused")
         return True
 

@@ -109,7 +109,7 @@ def require_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
 def java_at(executable: Path) -> JavaRuntime | None:
     """Returns the runtime of an executable; None if it is not Java."""
     try:
-        said = subprocess.run(  # noqa: S603 - a program that the user has told of
+        said = subprocess.run(  # noqa: S603 - a program of the user's environment
             [str(executable), "-version"], capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -55,7 +55,7 @@ class OffsetReader:
 
     @property
     def client(self) -> ClusterClient:
-        """The client, made on first use, because the owner of this object is pickled before."""
+        """The client, created on first use, because the owner of this object is pickled before that."""
         if self._client is None:
             self._client = self._new_client(self._options.client)
         return self._client
@@ -93,11 +93,11 @@ class OffsetReader:
         if subscription.partitions is not None:
             absent = [one for one in subscription.partitions if one not in found]
             if absent:
-                raise UnknownPartitionsError(f"assign names partitions that are not there: {named(absent)}")
+                raise UnknownPartitionsError(f"assign names partitions that do not exist: {named(absent)}")
         topics = {one.topic for one in found}
         names = [name for name in subscription.topics or () if name not in topics]
         if names:
-            raise UnknownPartitionsError(f"subscribe names topics that are not there: {', '.join(names)}")
+            raise UnknownPartitionsError(f"subscribe names topics that do not exist: {', '.join(names)}")
         return found
 
     # -- offsets
@@ -121,7 +121,7 @@ class OffsetReader:
         unmatched = [one for one, offset in found.items() if offset is None]
         if unmatched and point.is_start and not self._options.unmatched_is_latest:
             raise ConfigError(
-                f"{point.option}: there is no record as new as that in {named(unmatched)}. To start at the end there, "
+                f"{point.option}: all records are older in {named(unmatched)}. To start at the end there, "
                 "set startingOffsetsByTimestampStrategy to latest.",
                 name=point.option,
             )
@@ -145,7 +145,7 @@ class OffsetReader:
             wrong = {one for one, offset in known.items() if ends.get(one, -1) < offset}
             if not wrong or attempts <= 0:
                 return ends
-            log.warning("The end of %s is missing, or before what has been read already; asking again", named(wrong))
+            log.warning("The end offset of %s is missing, or lower than the last offset read; retrying", named(wrong))
             self._clock.sleep(self._options.fetch_offset_retry_interval_ms)
 
     def _latest_once(self) -> Offsets:
@@ -159,7 +159,7 @@ class OffsetReader:
     def _list(
         self, wanted: Mapping[TopicPartition, int], state: ClusterState | None
     ) -> dict[TopicPartition, int | None]:
-        """Looks up offsets with metadata that is there already, and with new metadata if that fails."""
+        """Looks up offsets with the cached metadata, and with new metadata if that fails."""
         if state is not None:
             try:
                 return self.client.reader.list_offsets(wanted, state)
@@ -210,12 +210,12 @@ class OffsetReader:
             except ClientError as error:
                 if attempts <= 0:
                     raise
-                log.warning("%s; asking again", error)
+                log.warning("%s; retrying", error)
                 self._clock.sleep(self._options.fetch_offset_retry_interval_ms)
 
 
 def _lookup(point: Point, partitions: frozenset[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """Returns what to look up for a point: a timestamp for each partition, or -2 or -1."""
+    """Returns the timestamp to look up in each partition for a point; -2 or -1 for its earliest or latest offset."""
     chosen = point.offsets if point.offsets is not None else point.timestamps
     if chosen is not None and chosen.keys() != partitions:
         raise ConfigError(

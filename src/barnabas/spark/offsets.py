@@ -51,7 +51,7 @@ def to_json(
 
 
 def from_json(checkpoint: Mapping[str, Any]) -> Offsets:
-    """Returns the offsets of a dictionary, without what it has under other keys."""
+    """Returns the offsets in a dictionary; ignores the keys that begin with ``@``."""
     return {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, partitions in checkpoint.items()
@@ -75,12 +75,12 @@ def parse_offsets(option: str, text: str, *, least: int = EARLIEST) -> Offsets:
     offsets: Offsets = {}
     for topic, partitions in _object(option, text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}').items():
         if not isinstance(partitions, dict):
-            raise _malformed(option, text, f"{topic} has no object of partitions")
+            raise _malformed(option, text, f"{topic} must be an object of partitions")
         for partition, offset in partitions.items():
             if not partition.isdecimal():
-                raise _malformed(option, text, f"{partition!r} is no partition")
+                raise _malformed(option, text, f"{partition!r} is not a partition")
             if type(offset) is not int or offset < least:
-                raise _malformed(option, text, f"{offset!r} is not possible for {topic}-{partition}")
+                raise _malformed(option, text, f"{offset!r} is not a valid value for {topic}-{partition}")
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
 
@@ -90,7 +90,7 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
     found: list[TopicPartition] = []
     for topic, partitions in _object(option, text, '{"topicA":[0,1],"topicB":[2,4]}').items():
         if not isinstance(partitions, list) or not all(type(one) is int and one >= 0 for one in partitions):
-            raise _malformed(option, text, f"{topic} has no list of partitions")
+            raise _malformed(option, text, f"{topic} must be a list of partitions")
         found += [TopicPartition(topic, one) for one in partitions]
     if not found:
         raise _malformed(option, text, "it names no partition")

@@ -59,7 +59,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Returns how many tasks a session runs at a time; under Spark Connect, how many a shuffle has at least."""
+    """Returns how many tasks a session runs at a time; under Spark Connect, the partitions of a shuffle."""
     if is_connect(spark):
         return int(spark.conf.get("spark.sql.shuffle.partitions") or LOCAL_SHUFFLE_PARTITIONS)
     return spark.sparkContext.defaultParallelism

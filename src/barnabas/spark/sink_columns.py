@@ -66,7 +66,7 @@ class SinkColumns:
         found = {field.name: field.dataType for field in schema.fields}
         if topic is None and TOPIC not in found:
             raise SinkColumnsError(
-                "There is neither an option topic nor a column topic: it is not known where to write to."
+                "There is neither an option topic nor a column topic. Set one of them to say where to write."
             )
         if "value" not in found:
             raise SinkColumnsError(f"There is no column value, only {', '.join(found) or 'none at all'}.")

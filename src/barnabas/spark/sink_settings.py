@@ -24,9 +24,9 @@ _TWO_PHASE_COMMIT: Final = "transaction.two.phase.commit.enable"
 REFUSED: Final = {
     "key.serializer": "Keys are strings or bytes; make them with DataFrame operations.",
     "value.serializer": "Values are strings or bytes; make them with DataFrame operations.",
-    "interceptor.classes": "Rows are sent in columns, with no object that an interceptor could be shown.",
-    "transactional.id": "Each task has one of its own; transactionalIdPrefix says how they begin.",
-    _TWO_PHASE_COMMIT: "The option twoPhaseCommit says it.",
+    "interceptor.classes": "Rows are sent in columns; there are no record objects for an interceptor.",
+    "transactional.id": "Each task has its own; set transactionalIdPrefix instead.",
+    _TWO_PHASE_COMMIT: "Set the option twoPhaseCommit instead.",
 }
 """Producer settings that are not options, and why."""
 

@@ -126,7 +126,7 @@ def _group(options: Mapping[str, str], client: ClientSettings) -> str | None:
     if not boolean(options, "commitOffsetsToGroup", default=group is not None):
         return None
     if group is None:
-        raise ConfigError("commitOffsetsToGroup is true, but no groupId says to which group.", name="groupId")
+        raise ConfigError("commitOffsetsToGroup is true, but groupId is not set.", name="groupId")
     return group
 
 

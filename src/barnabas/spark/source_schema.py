@@ -62,7 +62,7 @@ def column_names(columns: str | None, include_headers: bool) -> tuple[str, ...]:
         name = by_lower_case.get(text.strip().lower())
         if name is None:
             raise ConfigError(
-                f"columns names {text.strip()!r}, which is none of {', '.join(_SPARK_TYPES)}.", name="columns"
+                f"columns names {text.strip()!r}, which is not one of {', '.join(_SPARK_TYPES)}.", name="columns"
             )
         if name in names:
             raise ConfigError(f"columns names {name} twice.", name="columns")

@@ -51,7 +51,7 @@ class Subscription:
             re.compile(text)
         except re.error as error:
             raise ConfigError(
-                f"subscribePattern {text!r} is no regular expression: {error}.", name="subscribePattern"
+                f"subscribePattern {text!r} is not a regular expression: {error}.", name="subscribePattern"
             ) from None
         return cls(pattern=text)
 

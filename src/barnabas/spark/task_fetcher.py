@@ -256,7 +256,7 @@ class TaskFetcher:
         return FetchedRecords(progress.partition, records, start, end, aborted)
 
     def _adapt_width(self, *, asked: int, served: int) -> None:
-        """Lets the next request name as many partitions as fit into a response, as far as the last one tells."""
+        """Lets the next request name as many partitions as fit into a response, judging by the last one."""
         if served < asked:
             self._width = max(1, served) + 1
         elif asked >= self._width:
@@ -299,7 +299,7 @@ class TaskFetcher:
                 return
         node = self._nodes.get(replica)
         if node is None:
-            self._retry(progress, f"the replica on node {replica} is not there")
+            self._retry(progress, f"the replica on node {replica} is not available")
         else:
             progress.node = node
             self._enqueue(progress)

@@ -4,7 +4,7 @@ A task of a Python data source costs Spark about 60 ms of a core, whether it rea
 the number of tasks follows the amount of data and the number of task slots, not the number of topic partitions: small
 partitions are read together by one task, and large ones are cut.
 
-All ranges stand in a row. It is divided into parts of equal size, and each part is a task::
+All ranges form one row. The row is divided into parts of equal size, and each part is a task::
 
     partition   0         1    2    3    4    5                    6
     records     [--------][---][---][---][---][-------------------][---]
@@ -14,8 +14,8 @@ A part ends at the nearest end of a partition if that is near enough, because a 
 with some overlap. In a task, the records of a partition are in order; so are the tasks of a partition that is cut.
 
 The tasks follow from the ranges and the number of tasks alone. A stream stores that number with the end of a batch: a
-batch that is repeated after a failure has the same rows in the same tasks, as the exactly-once sink needs it, also on a
-cluster of another size.
+batch that is repeated after a failure has the same rows in the same tasks, which the exactly-once sink requires, even
+on a cluster of another size.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ MIN_TASK_BYTES: Final = 8 * 1024 * 1024
 
 MAX_TASK_RECORDS: Final = 1_000_000
 MAX_TASK_BYTES: Final = 128 * 1024 * 1024
-"""A large batch has tasks of at most this size, however few slots are known of: the cluster may have more."""
+"""A large batch has tasks of at most this size, even with few known slots: the cluster may have more."""
 
 _NEAR: Final = 0.1
-"""How far from its place a part may end, as a share of a part, in order not to cut a partition."""
+"""How far the end of a part may move to avoid cutting a partition, as a share of a part."""
 
 
 def task_slots() -> int:
@@ -135,7 +135,7 @@ def _separate(ranges: list[OffsetRange], count: int, limits: TaskLimits) -> Iter
 
 
 def _divided(ranges: list[OffsetRange], count: int, near: float) -> Iterator[list[OffsetRange]]:
-    """Divides the row of ranges into equal parts; `near` is how far from its place a part may end."""
+    """Divides the row of ranges into equal parts; `near` is how far the end of a part may move."""
     ends = list(accumulate(one.end - one.start for one in ranges))
     task: list[OffsetRange] = []
     cuts = _cuts(ends, count, near)

@@ -295,7 +295,7 @@ class _Within:
         self.api_key = api_key
         self.allowed_versions = versions
 
-    def build(self, version: int) -> Request:  # noqa: ARG002 - alike in all that are allowed
+    def build(self, version: int) -> Request:  # noqa: ARG002 - the same in all allowed versions
         return self._body
 
 

@@ -123,7 +123,7 @@ class _Piece(NamedTuple):
     def parse(cls, text: str) -> _Piece:
         parts = text.split(" ")
         if len(parts) != _PARTS or parts[0] != _FORMAT or not all(part.isdecimal() for part in parts[1:4]):
-            raise DecisionError(f"{text[:80]!r} is no decision: somebody else has committed offsets to this group")
+            raise DecisionError(f"{text[:80]!r} is not a decision: another program has committed offsets to this group")
         return cls(int(parts[1]), int(parts[2]), int(parts[3]), parts[4], parts[5])
 
 

@@ -15,7 +15,7 @@ from barnabas.spark.transaction_names import NO_RUN, abort_mark, is_of_job, tran
 
 log = logging.getLogger(__name__)
 
-_FOR_AN_EPOCH: Final = "its time was over, or another attempt at the same task has begun"
+_FOR_AN_EPOCH: Final = "its timeout expired, or another attempt at the same task has begun"
 
 
 class TransactionLostError(BarnabasError):
@@ -93,8 +93,8 @@ class TransactionDriver:
         lost = [number for number in self._end(decided, commit=True) if not self._is_proven(number, decision.batch)]
         if lost:
             raise TransactionLostError(
-                f"Batch {decision.batch} is committed but for the rows of task(s) {', '.join(map(str, lost))}, whose "
-                f"transaction was aborted meanwhile: {_FOR_AN_EPOCH}. Start the query again, and they will be written."
+                f"Batch {decision.batch} is committed except for the rows of task(s) {', '.join(map(str, lost))}: "
+                f"the transaction was aborted meanwhile: {_FOR_AN_EPOCH}. Start the query again to write them."
             )
 
     def _is_proven(self, partition: int, batch: int) -> bool:
@@ -121,7 +121,7 @@ class TransactionDriver:
             else:
                 abort_tasks(self._coordinators, self._job, run, tasks, self._kept(decision))
         except ClientError as error:
-            log.warning("Transactions of batch %d stay open until their time is over: %s", batch, error)
+            log.warning("Transactions of batch %d stay open until they time out: %s", batch, error)
 
     def _check_open(self, written: Sequence[TaskWritten]) -> None:
         names = {transactional_id(self._job, one.partition): one for one in written}
@@ -203,7 +203,7 @@ def _merge(messages: Sequence[TaskWritten], batch: int, before: Decision | None,
     if before is not None and len(before.transactions) != count:
         raise TransactionLostError(
             f"Some rows of batch {batch} have to be written again, but it has {count} tasks now and had "
-            f"{len(before.transactions)}, so that it is not known which. Let it have as many as before."
+            f"{len(before.transactions)}, so it is not known which. Run it with as many tasks as before."
         )
     transactions: list[TaskTransaction | None] = [None] * count if before is None else list(before.transactions)
     for one in messages:

@@ -60,9 +60,9 @@ class TransactionalTask:
 
     In a stream, the transaction also commits the batch number as an offset of the group with the same name as the
     transactional id. The offset is visible if and only if the rows are, so it proves that they are. A task that has
-    begun reads it, and if it is there, writes nothing: in no case does a task write a batch twice.
+    begun reads it, and if it is there, writes nothing: a task never writes a batch twice.
 
-    But before it begins, it checks whether the driver has already decided about this batch (`DecisionLog`). If so, the
+    Before it begins, a task checks whether the driver has already decided about this batch (`DecisionLog`). If so, the
     transaction may still be open, waiting for the driver to end it, and a new beginning must not abort it::
 
         decision        transaction                         task
@@ -103,7 +103,7 @@ class TransactionalTask:
             producer = self._begin()
             try:
                 if self._is_aborted(client):
-                    raise JobAbortedError(f"{self._identity.transactional_id} came too late: its job was aborted.")
+                    raise JobAbortedError(f"{self._identity.transactional_id} began too late: its job was aborted.")
                 if self._is_proven(client):
                     producer.close(_CLOSE_SECONDS)
                     return self._nothing(batches, Outcome.DECIDED)
@@ -155,7 +155,7 @@ class TransactionalTask:
             try:
                 return self._initialized(two_phase_commit=True)
             except (UnsupportedVersionError, TransactionalIdAuthorizationError) as error:
-                log.info("Two-phase commit is not to be had, so transactions have a time-out: %s", error)
+                log.info("Two-phase commit is not available, so transactions have a timeout: %s", error)
                 _without_two_phase_commit.add(cluster)
         return self._initialized(two_phase_commit=False)
 

@@ -72,7 +72,7 @@ class WorkerClients:
         self._timer.start()
 
     def close_idle(self) -> None:
-        """Closes the clients whose time has come; the timer calls it."""
+        """Closes the clients that were idle for too long; the timer calls it."""
         now = self._clock.hi_res_milliseconds()
         with self._lock:
             due = [settings for settings, (_, closes_at) in self._idle.items() if closes_at <= now]

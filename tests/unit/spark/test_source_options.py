@@ -134,11 +134,11 @@ def test_groups() -> None:
     [
         ({"startingOffsets": "newest"}, "startingOffsets must be JSON such as"),
         ({"startingOffsets": "[1]"}, "startingOffsets must be JSON such as"),
-        ({"startingOffsets": '{"t":3}'}, "t has no object of partitions"),
-        ({"startingOffsets": '{"t":{"x":3}}'}, "'x' is no partition"),
-        ({"startingOffsets": '{"t":{"0":-3}}'}, "-3 is not possible for t-0"),
-        ({"startingOffsets": '{"t":{"0":true}}'}, "True is not possible"),
-        ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "-1 is not possible"),
+        ({"startingOffsets": '{"t":3}'}, "t must be an object of partitions"),
+        ({"startingOffsets": '{"t":{"x":3}}'}, "'x' is not a partition"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "-3 is not a valid value for t-0"),
+        ({"startingOffsets": '{"t":{"0":true}}'}, "True is not a valid value"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "-1 is not a valid value"),
         ({"startingTimestamp": "noon"}, "milliseconds since 1970"),
         ({"startingTimestamp": "5", "startingOffsets": "newest"}, "startingOffsets must be JSON"),
         ({"startingOffsetsByTimestampStrategy": "skip"}, "error or latest"),
@@ -150,7 +150,7 @@ def test_groups() -> None:
         ({"minPartitions": "-1"}, "at least 1"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "must not be greater"),
         ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "such as 15m"),
-        ({"commitOffsetsToGroup": "true"}, "no groupId says to which group"),
+        ({"commitOffsetsToGroup": "true"}, "groupId is not set"),
         ({"groupId": "a", "kafka_group_id": "b"}, "groupId is a, but kafka.group.id is b"),
         ({"columns": "value,value"}, "names value twice"),
         ({"columns": "value", "includeHeaders": "true"}, "columns does not name headers"),
@@ -190,7 +190,7 @@ def test_what_to_read() -> None:
     assert pattern.matches("ab", is_internal=False)
     assert not pattern.matches("ba", is_internal=False)
     assert not pattern.matches("a", is_internal=True)
-    with pytest.raises(ConfigError, match="no regular expression"):
+    with pytest.raises(ConfigError, match="not a regular expression"):
         without("subscribe", subscribePattern="(")
 
 

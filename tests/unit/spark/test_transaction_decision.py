@@ -103,9 +103,9 @@ def test_batches_may_go_to_different_topics() -> None:
 @pytest.mark.parametrize(
     ("metadata", "reason"),
     [
-        ("", "no decision"),
-        ("offsets of somebody else", "no decision"),
-        ("2 0 0 1 run AA", "no decision"),
+        ("", "is not a decision"),
+        ("offsets of somebody else", "is not a decision"),
+        ("2 0 0 1 run AA", "is not a decision"),
         ("1 0 0 1 run gA", "in the middle of a number"),
         ("1 0 0 1 run AQ", "in the middle of a transaction"),
         ("1 0 0 1 run A", "damaged"),
