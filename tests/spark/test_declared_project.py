@@ -85,7 +85,7 @@ def test_a_project_makes_tables_and_dead_letters(
     assert reasons(project) == [
         ("orders", 2, "total is negative"),
         ("orders", 3, "id is missing"),
-        ("orders", 4, "not JSON, or not of the types that are expected"),
+        ("orders", 4, "not JSON, or not of the expected types"),
     ]
     dead = next(row for row in project.rows("dead_letters") if row["offset"] == 4)
     assert dead["value"] == b"no JSON"
@@ -155,7 +155,7 @@ def test_expectations_name_the_first_problem(spark: SparkSession) -> None:
     frame = raw_frame(spark, [record("t", offset, START_US, value) for offset, value in enumerate(values)])
     parsed = with_json(frame.selectExpr("*", "cast(null as string) as problem"), "id int, n int")
     judged = expect(parsed, {"id is missing": "record.id is not null", "n is negative": "record.n >= 0"})
-    unreadable = "not JSON, or not of the types that are expected"
+    unreadable = "not JSON, or not of the expected types"
     assert [row["problem"] for row in judged.orderBy("offset").collect()] == [
         None,
         "n is negative",

@@ -179,9 +179,9 @@ def test_jobs_replace_their_tables(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_advised_on_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a capacity"):
+    with pytest.raises(ValueError, match="needs the capacity of a broker"):
         AdviceOptions({})
-    with pytest.raises(ValueError, match="would throttle the well-behaved"):
+    with pytest.raises(ValueError, match="would throttle well-behaved clients"):
         AdviceOptions({PRODUCE: 1.0}, headroom=0.9)
     with pytest.raises(ValueError, match="cannot be replayed"):
         AdviceOptions({"controller_mutation_rate": 1.0})

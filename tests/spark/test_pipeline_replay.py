@@ -196,5 +196,5 @@ def test_proposals_say_whom_they_are_for() -> None:
     assert ProposedLimit.from_json(nameless.to_json()) == nameless
     with pytest.raises(ValueError, match="cannot be replayed"):
         ProposedLimit("controller_mutation_rate", QuotaEntity("alice"), 5.0)
-    with pytest.raises(ValueError, match="lets nothing through"):
+    with pytest.raises(ValueError, match="must be greater than 0"):
         ProposedLimit(PRODUCE, QuotaEntity("alice"), 0.0)

@@ -158,7 +158,7 @@ def test_what_cannot_be_used_is_kept_with_the_reason(tables: Tables) -> None:
     document = json.loads(good[0][1])
     wrong = {
         10: (b"\xff\x00 no JSON", "not JSON"),
-        11: (b'{"schema_version": "one"}', "not JSON, or not of the types"),
+        11: (b'{"schema_version": "one"}', "not JSON, or not of the expected types"),
         12: (json.dumps({**document, "schema_version": 2}).encode(), "schema_version is 2"),
         13: (json.dumps({**document, "api": None}).encode(), "api is missing"),
         14: (json.dumps({**document, "sample_rate": 0.0}).encode(), "sample_rate is not between"),
@@ -168,7 +168,7 @@ def test_what_cannot_be_used_is_kept_with_the_reason(tables: Tables) -> None:
     wrongs = [record(topic, offset, START_US, value) for offset, (value, _) in wrong.items()]
     tables.write(0, [*good, *wrongs, elsewhere])
     *found, other = tables.dead_letters()
-    assert (other["topic"], other["reason"]) == ("mirrored", f"of topic mirrored, and this reads {topic}")
+    assert (other["topic"], other["reason"]) == ("mirrored", f"of topic mirrored, expected {topic}")
     assert [(row["topic"], row["partition"], row["offset"]) for row in found] == [(topic, 0, one) for one in wrong]
     for row in found:
         value, reason = wrong[row["offset"]]

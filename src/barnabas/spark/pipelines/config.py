@@ -17,7 +17,7 @@ class TableOptions:
     """The format of the tables, and how to reach their files and their catalog."""
 
     table_format: str | None = None
-    """``delta`` or ``iceberg``. None: the format of the tables that are there already, else Delta."""
+    """``delta`` or ``iceberg``. None: the format of the existing tables, else Delta."""
     catalog: str | None = None
     """Iceberg: the name of a catalog in pyiceberg's configuration. Without a catalog and without properties, the
     catalog is an SQLite file beside the tables."""
@@ -42,21 +42,21 @@ class PipelineConfig:
     starting_offsets: str = "earliest"
     """Where to start without a checkpoint: ``earliest``, ``latest`` or the connector's JSON."""
     once: bool = False
-    """Read all that is available, in as many batches as that takes, then end."""
+    """Read all available records, in as many batches as necessary, then end."""
     trigger_ms: int = 10_000
     """Interval between two batches, without ``once``."""
     lateness_ms: int = 600_000
-    """How much older than the newest record of its partition a record may be and still be counted."""
+    """How much older than the newest record of its partition a record may be before it is late."""
     sketch_k: int = 4_096
     """Size of the sketches that percentiles are taken from: the error of a rank is about 2.3 / k^0.9, 0.13 % here."""
     compact_every: int = 60
     """Number of batches between two compactions of the tables."""
     keep_hours: int = 168
-    """How long files stay that no current version of a table uses, for readers of older versions."""
+    """How long unused files are kept, for readers of older versions of a table."""
     max_offsets_per_trigger: int = 1_000_000
     source_format: str = SOURCE_FORMAT
     source_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Further options of the source, such as ``kafka.security.protocol``. Credentials are among them."""
+    """Further options of the source, such as ``kafka.security.protocol``. They may contain credentials."""
     tables: TableOptions = field(default_factory=TableOptions)
 
     def checkpoint_of(self, pipeline: str) -> str:

@@ -1,6 +1,6 @@
 """Converts tables of release 0.1, Parquet files with a manifest, to Delta or Iceberg tables. It runs once.
 
-A pipeline's directory had this form; the manifest with the highest number listed the segments that counted::
+A pipeline's directory had this layout; the manifest with the highest number listed the current segments::
 
     requests/_manifests/000000042.json
     requests/latency_1m/v000000042/part-00000.parquet
@@ -8,10 +8,10 @@ A pipeline's directory had this form; the manifest with the highest number liste
 The conversion copies the rows of each table to a table of the new format in the same directory, as the batch that the
 manifest names. A table that holds the batch already is skipped, so a conversion that was interrupted can run again.
 The old files are deleted only after the last table is committed and the pipeline's state is written. First the
-directory of manifests is renamed: from then on the pipeline counts as converted, and another run removes what is left.
+directory of manifests is renamed: from then on the pipeline counts as converted, and another run removes the rest.
 
-``lake`` wrote plain Parquet directories by default. Their conversion first writes the list of the old files, which says
-until its end that the table is being converted.
+``lake`` wrote plain Parquet directories by default. Their conversion first writes a list of the old files. While the
+list exists, the conversion is unfinished.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class OldManifest:
     query_id: str
     batch_id: int
     segments: Mapping[str, tuple[str, ...]]
-    """Directories of the segments that count, by table."""
+    """Directories of the current segments, by table."""
     newest_us: Mapping[str, int]
 
     @classmethod
     def read(cls, root: Path) -> OldManifest | None:
-        """The manifest of a pipeline's directory; None if there is none."""
+        """Returns the manifest of a pipeline's directory; None if there is none."""
         files = sorted((root / OLD_MANIFESTS).glob("*.json"))
         if not files:
             return None
@@ -79,7 +79,7 @@ class OldManifest:
 def convert(
     spark: SparkSession, out: str | Path, options: TableOptions, note: Callable[[str, str], None] = lambda *_: None
 ) -> dict[str, int]:
-    """Converts all pipelines below a directory; the number of rows that each table has then, by ``pipeline/table``."""
+    """Converts all pipelines below a directory; returns the rows of each table by ``pipeline/table``."""
     found: dict[str, int] = {}
     for pipeline, tables in TABLES.items():
         root = Path(out) / pipeline
@@ -102,7 +102,7 @@ def convert(
 
 
 def _old_lake_files(root: Path) -> list[str]:
-    """The Parquet files of a table of ``lake`` that has no commits, or whose conversion has begun."""
+    """Returns the Parquet files of a ``lake`` table that has no commits, or whose conversion has begun."""
     if (root / CONVERTING).exists():
         return list(json.loads((root / CONVERTING).read_bytes()))
     if (root / DELTA_LOG).exists() or (root / CATALOG).exists():
@@ -112,7 +112,7 @@ def _old_lake_files(root: Path) -> list[str]:
 
 
 def _convert_lake_table(spark: SparkSession, root: Path, listed: list[str], options: TableOptions) -> int:
-    """Converts a table of ``lake``; the number of its rows."""
+    """Converts a table of ``lake``; returns the number of its rows."""
     config = lake.LakeConfig(PipelineConfig(str(root.parents[1]), tables=options), (root.name,))
     store = TableStore(config.location, options, lake.NAMESPACE, old_tables=True)
     TableStorage(store.root, store.table_format).replace(CONVERTING, json.dumps(listed).encode())
@@ -165,7 +165,7 @@ def _convert_pipeline(
 
 
 def old_rows(spark: SparkSession, root: Path, table: Table, manifest: OldManifest) -> DataFrame:
-    """The rows of a table as its segments have them."""
+    """Returns the rows of a table's segments."""
     segments = manifest.segments.get(table.name, ())
     if not segments:
         return spark.createDataFrame([], table.spark_schema())
@@ -177,7 +177,7 @@ def _count(spark: SparkSession, store: TableStore, table: Table) -> int:
 
 
 def old_segments(root: Path, tables: tuple[Table, ...]) -> Iterator[Path]:
-    """Directories of old segments."""
+    """Yields the directories of old segments."""
     for table in tables:
         directory = root / table.name
         if directory.is_dir():

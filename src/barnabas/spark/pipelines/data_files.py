@@ -1,8 +1,8 @@
 """Writes the rows of a DataFrame as Parquet files, from Spark's workers, and describes each file.
 
 Each task writes its rows to files with random names and reports them to the driver, which adds them to the table in
-one commit. A task that fails or runs twice leaves files that no commit names: the table's clean-up removes them. So
-there is no staging directory, no renaming and no listing, which object stores do slowly or not at all.
+one commit. A task that fails or runs twice leaves files that no commit names; the table's clean-up removes them. This
+needs no staging directory, no renaming and no listing, which object stores do slowly or not at all.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class FileLayout:
     schema: StructType
     """All columns, those of ``partition_by`` included."""
     partition_by: tuple[str, ...] = ()
-    """Columns that are in the directory's name (``date=2026-11-15``) and not in the file."""
+    """Columns in the name of the directory (``date=2026-11-15``), not in the file."""
     order_by: str | None = None
-    """Column that rows are sorted by within a row group, so that its bounds let readers skip row groups."""
+    """Sort column within a row group; its bounds let readers skip row groups."""
 
     def file_schema(self) -> pa.Schema:
         import pyarrow as pa  # an extra
@@ -67,7 +67,7 @@ class FileLayout:
 
 
 def write_files(frame: DataFrame, layout: FileLayout, storage: TableStorage, prefix: str) -> list[DataFile]:
-    """Runs the frame, and writes a file per task and partition value. The files are in no table yet."""
+    """Runs the frame, and writes a file per task and partition value. A commit has to add them to the table."""
     columns = [one.name for one in layout.schema.fields]
     write = file_writer(layout, storage, prefix)
     rows = frame.select(*columns).mapInArrow(write, _REPORT).collect()
@@ -77,7 +77,7 @@ def write_files(frame: DataFrame, layout: FileLayout, storage: TableStorage, pre
 def file_writer(
     layout: FileLayout, storage: TableStorage, prefix: str
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for ``mapInArrow``: rows in, a row for each file out."""
+    """Returns the function for ``mapInArrow``: it writes rows, and yields a row for each file."""
     schema, partition_by, order_by = layout.file_schema(), layout.partition_by, layout.order_by
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -98,7 +98,7 @@ def file_writer(
 
 
 def _split(table: pa.Table, partition_by: tuple[str, ...]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-    """The rows by partition value."""
+    """Yields the rows of each partition value."""
     import pyarrow.compute as pc  # runs on Spark's workers
 
     if not table.num_rows:
@@ -117,7 +117,7 @@ def _split(table: pa.Table, partition_by: tuple[str, ...]) -> Iterator[tuple[tup
 
 
 class _FileWriter:
-    """One Parquet file in the making. Rows are collected to row groups of a useful size."""
+    """Writes one Parquet file. Collects rows into row groups of a useful size."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class _FileWriter:
         import pyarrow as pa  # runs on Spark's workers
 
         if self._waiting:
-            # Spark labels times with the session's zone, and may take other types for texts.
+            # Spark labels timestamps with the session's zone, and may use other string types.
             rows = pa.concat_tables(self._waiting).cast(self._schema)
             if self._order_by is not None:
                 rows = rows.sort_by(self._order_by)
@@ -163,7 +163,7 @@ class _FileWriter:
             self._waiting.clear()
 
     def close(self) -> dict[str, Any]:
-        """Ends the file; the row that describes it to the driver."""
+        """Closes the file; returns the row that describes it to the driver."""
         self._flush()
         self._writer.close()
         size = self._stream.tell()
@@ -179,9 +179,9 @@ class _FileWriter:
 
 
 def delta_statistics(metadata: Any, schema: pa.Schema) -> str:
-    """What a Parquet file's footer says about its columns, in Delta's form.
+    """Returns the column statistics of a Parquet file's footer, in Delta's form.
 
-    Numbers with a fraction are left out: Parquet's bounds ignore NaN, which engines order differently.
+    Floating-point columns are left out: Parquet's bounds ignore NaN, which engines order differently.
     """
     import pyarrow as pa  # runs on Spark's workers
 
@@ -233,7 +233,7 @@ def _json(value: Any) -> Any:
 
 
 def read_files(names: Iterable[str], storage: TableStorage, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of Parquet files, with exactly these columns and types."""
+    """Yields the rows of Parquet files, with exactly these columns and types."""
     import pyarrow.parquet as pq  # runs on Spark's workers
 
     files = storage.file_system()

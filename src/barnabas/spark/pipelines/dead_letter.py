@@ -1,8 +1,8 @@
-"""Records that a pipeline could not use: kept as they came, with the reason.
+"""Keeps the records that a pipeline could not use, unchanged and with the reason.
 
-A pipeline that stops at a record it does not understand stops for good, and one that passes over it in silence loses
-what nobody will look for. So such a record goes to a table, with its place in the topic and its bytes: it can be read
-again once the reason is gone.
+A pipeline that fails at an invalid record never gets past it, and one that skips it loses data unnoticed. So the
+pipeline writes such a record to a table, with its topic, partition, offset and bytes. It can be processed again once
+the reason is gone.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ DEAD_LETTERS: Final = Table(
 """The table that each pipeline has."""
 LATE: Final = "late"
 PROBLEM: Final = "problem"
-"""The column that says why a record cannot be used; null if it can."""
+"""The column with the reason why a record cannot be used; null if it can."""
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
-"""Where a record is from. Every parsed row has these."""
+"""The origin of a record. Every parsed row has these columns."""
 RAW: Final = ("key", "value")
 
 
 def mark_late(raw: DataFrame, newest_us: dict[str, int], lateness_us: int) -> DataFrame:
-    """Adds the column `PROBLEM`: set for records that are too much older than the newest of their partition.
+    """Adds the column `PROBLEM`: set for records that are much older than the newest record of their partition.
 
-    Spark's own watermark drops late rows without a word, and counts from the newest row of all partitions: one that is
-    merely read later than others would lose its records.
+    Spark's own watermark drops late rows silently, and is based on the newest row of all partitions: a partition that
+    is read later than the others would lose its records.
     """
     from pyspark.sql import functions as sf
 
@@ -47,7 +47,7 @@ def mark_late(raw: DataFrame, newest_us: dict[str, int], lateness_us: int) -> Da
 
 
 def dead_letters(parsed: DataFrame) -> DataFrame:
-    """The rows of the table: each record once, however many rows were made of it."""
+    """Returns the rows of the table: each record once, even if it was parsed to several rows."""
     from pyspark.sql import functions as sf
 
     return parsed.where(sf.col(PROBLEM).isNotNull()).select(*ORIGIN, sf.col(PROBLEM).alias("reason"), *RAW)

@@ -1,4 +1,4 @@
-"""Records whose value is JSON: read with a schema, and told apart from those that are something else."""
+"""Parses JSON records with a schema, and marks the records that do not match it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 CORRUPT: Final = "_corrupt"
-NOT_JSON: Final = "not JSON, or not of the types that are expected"
+NOT_JSON: Final = "not JSON, or not of the expected types"
 
 
 def json_struct(schema: str) -> Column:
-    """Returns the value as a struct, with a further field that holds the text if it could not be read."""
+    """Returns the value as a struct; the field `CORRUPT` holds the text if it could not be parsed."""
     from pyspark.sql import functions as sf
 
     text = sf.col("value").cast("string")
@@ -24,24 +24,24 @@ def json_struct(schema: str) -> Column:
 
 
 def is_unreadable(record: Column) -> Column:
-    """Tells whether the text of a struct that `json_struct` made could not be read."""
+    """Returns whether `json_struct` could not parse the text of this struct."""
     return record.isNull() | record[CORRUPT].isNotNull()
 
 
 @dataclass(frozen=True, slots=True)
 class JsonRecords:
-    """What the records of a topic look like.
+    """The expected form of a topic's records.
 
-    Fields that the schema does not have are passed over, as the topics may get more of them.
+    Fields outside the schema are ignored, because later releases may add fields.
     """
 
     topic: str
     schema: str
     version: int
     required: Sequence[str]
-    """Fields without which a record is of no use."""
+    """Fields that every record must have."""
     check: Callable[[Column], Column] | None = None
-    """Says what else is wrong with a record; null if nothing is."""
+    """A further check: returns the problem of a record, or null."""
 
     @property
     def parsed(self) -> Column:
@@ -49,7 +49,7 @@ class JsonRecords:
         return json_struct(self.schema)
 
     def problem(self, record: Column) -> Column:
-        """What is wrong with a struct; null if it can be used."""
+        """Returns the problem of a struct; null if it can be used."""
         from pyspark.sql import functions as sf
 
         found = record["schema_version"]
@@ -57,9 +57,7 @@ class JsonRecords:
             sf.when(sf.col("value").isNull(), sf.lit("no value"))
             .when(is_unreadable(record), sf.lit(NOT_JSON))
             .when(found.isNull(), sf.lit("schema_version is missing"))
-            .when(
-                found != self.version, sf.format_string(f"schema_version is %d, and this reads {self.version}", found)
-            )
+            .when(found != self.version, sf.format_string(f"schema_version is %d, expected {self.version}", found))
         )
         for name in self.required:
             problem = problem.when(record[name].isNull(), sf.lit(f"{name} is missing"))
@@ -69,9 +67,9 @@ class JsonRecords:
 def parse_json(raw: DataFrame, readers: Mapping[str, JsonRecords]) -> DataFrame:
     """Adds a column for each reader: a struct for the records of its topic, null for those of others.
 
-    Records of a topic that has no reader are of no use; there are some if somebody has the source subscribe to another.
+    Records of a topic without a reader get a problem. They occur if the source's options subscribe to further topics.
 
-    All in one pass, because what is not kept in memory would be read from the broker once for each pass.
+    It takes a single pass over the records, because each further pass would read them from the broker again.
     """
     from pyspark.sql import functions as sf
 
@@ -81,9 +79,9 @@ def parse_json(raw: DataFrame, readers: Mapping[str, JsonRecords]) -> DataFrame:
     )
     found = [sf.when(sf.col("topic") == one.topic, one.problem(sf.col(name))) for name, one in readers.items()]
     known = [one.topic for one in readers.values()]
-    others = sf.format_string(f"of topic %s, and this reads {', '.join(known)}", sf.col("topic"))
+    others = sf.format_string(f"of topic %s, expected {', '.join(known)}", sf.col("topic"))
     found.append(sf.when(~sf.col("topic").isin(known), others))
     judged = structs.withColumn(PROBLEM, sf.coalesce(PROBLEM, *found))
-    # The bytes are only kept where somebody will look at them again.
+    # Only dead letters keep the bytes.
     kept = [sf.when(sf.col(PROBLEM).isNotNull(), sf.col(name)).alias(name) for name in RAW]
     return judged.select(*ORIGIN, PROBLEM, *kept, *readers)

@@ -1,13 +1,13 @@
-"""The pipeline ``lake``: any topic as a table, each record once.
+"""The pipeline ``lake``: writes each record of any topic to a table, exactly once.
 
 Rows have ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``value`` and ``headers``, in partitions by
-``date``, the day of their timestamps. With a schema ``value`` is a struct; records that do not fit it go to a table
-``_dead_letters`` below that of the topic.
+``date``, the day of the timestamp. With a schema, ``value`` is a struct. Records that do not fit the schema go to the
+table ``_dead_letters`` below the table of the topic.
 
     config = LakeConfig(PipelineConfig(out="lake"), topics=("orders",), values=JsonValues("id bigint, total double"))
     build(spark, config)
 
-`tables` describes why a batch counts once.
+`tables` explains why each batch is added once.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ NAME: Final = "lake"
 DATE: Final = "date"
 DEAD_LETTERS_DIRECTORY: Final = "_dead_letters"
 NAMESPACE: Final = "barnabas"
-"""Of the tables in an Iceberg catalog."""
+"""The namespace of the tables in an Iceberg catalog."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeConfig:
-    """Which topics become which table."""
+    """The topics to read and the table to write."""
 
     pipeline: PipelineConfig
     topics: tuple[str, ...]
     table: str | None = None
-    """Name of the table: a directory below ``out``. That of the topic, if there is one topic."""
+    """Name of the table: a directory below ``out``. By default the name of the topic, if there is only one."""
     values: ValueFormat = field(default_factory=RawValues)
 
     def __post_init__(self) -> None:
         if not self.topics:
-            raise ValueError("there is no topic to make a table of")
+            raise ValueError("no topic given")
         if self.table is None and len(self.topics) > 1:
             raise ValueError("a table of several topics needs a name")
 
@@ -84,7 +84,7 @@ def build(spark: SparkSession, config: LakeConfig) -> StreamingQuery:
 
 
 class LakeWriter:
-    """Adds one batch after the other to the table."""
+    """Adds batches to the table."""
 
     def __init__(self, config: LakeConfig) -> None:
         self._config = config
@@ -108,7 +108,7 @@ class LakeWriter:
         table, dead = self._config.rows_table(rows.schema), self._config.dead_letters_table()
         if state.batch_id >= 0 and not store.open(table).exists():
             raise OldTablesError(
-                f"{self._config.location} is a Parquet table of release 0.1: barnabas pipeline convert converts it"
+                f"{self._config.location} is a Parquet table of release 0.1: convert it with barnabas pipeline convert"
             )
         store.create((table, dead))
         parsed.persist()

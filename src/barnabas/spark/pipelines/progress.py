@@ -1,4 +1,4 @@
-"""The progress of a running pipeline: batch, rows, rows per second, and how far it is behind."""
+"""Shows the progress of a running pipeline: batch, rows, rows per second and lag."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import IO, Any, Protocol, Self
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """One batch that is done."""
+    """A completed batch."""
 
     batch_id: int
     rows: int
     rows_per_second: float
     seconds: float
     behind: int | None
-    """Records that are in the topics and not in the tables; None if the source does not say."""
+    """The lag: records of the topics that are not in the tables yet; None if the source does not report it."""
     input_rows_per_second: float = 0.0
     state_rows: int = 0
     """Rows in the state of aggregations, joins and the like."""
@@ -29,7 +29,7 @@ class BatchProgress:
 
     @classmethod
     def of(cls, report: Mapping[str, Any]) -> Self:
-        """Reads Spark's report about a batch."""
+        """Parses Spark's progress report of a batch."""
         sources = report.get("sources", ())
         behind = [records_behind(source) for source in sources]
         operators = report.get("stateOperators", ())
@@ -58,7 +58,7 @@ class BatchProgress:
 
 
 def records_behind(source: Mapping[str, Any]) -> int | None:
-    """How many records there are between the end of a batch and the end of the topics.
+    """Returns the number of records between the end of a batch and the end of the topics.
 
     >>> records_behind({"endOffset": {"t": {"0": 5}}, "latestOffset": {"t": {"0": 8, "1": 2}}})
     5
@@ -70,13 +70,13 @@ def records_behind(source: Mapping[str, Any]) -> int | None:
 
 
 def _offsets(value: Any) -> dict[tuple[str, str], int] | None:
-    """By topic and partition; None if it is not in the connector's form."""
+    """Returns the offsets by topic and partition; None if they are not in the connector's form."""
     try:
         by_topic = json.loads(value) if isinstance(value, str) else value
         return {
             (topic, partition): int(offset)
             for topic, partitions in by_topic.items()
-            if not topic.startswith("@")  # what our source notes besides
+            if not topic.startswith("@")  # additions of our source
             for partition, offset in partitions.items()
         }
     except (AttributeError, TypeError, ValueError):
@@ -93,11 +93,11 @@ class ProgressDisplay(Protocol):
     def batch(self, pipeline: str, progress: BatchProgress) -> None: ...
     def note(self, pipeline: str, text: str) -> None: ...
     def activity(self, pipeline: str, text: str) -> None:
-        """Is told several times a second what the query does, in Spark's words."""
+        """Takes Spark's description of what the query does, several times a second."""
 
 
 class LineProgress:
-    """A line for each batch that had something in it: for logs and pipes."""
+    """Prints a line for each batch that has rows: for logs and pipes."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -123,10 +123,10 @@ class LineProgress:
 
 
 class TerminalProgress:
-    """One line that moves, for people: a spinner, or a bar once it is known how much there is to do."""
+    """Updates one line of a terminal: a spinner, or a bar once the amount of work is known."""
 
     def __init__(self) -> None:
-        from rich.console import Console  # not for those who have no terminal
+        from rich.console import Console  # only needed on a terminal
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         self._progress = Progress(
@@ -167,6 +167,6 @@ class TerminalProgress:
 
 
 def progress_display(stream: IO[str] | None = None) -> ProgressDisplay:
-    """What suits whoever looks at the error stream."""
+    """Returns the display for the error stream: a live line on a terminal, else plain lines."""
     stream = sys.stderr if stream is None else stream
     return TerminalProgress() if stream.isatty() else LineProgress(stream)

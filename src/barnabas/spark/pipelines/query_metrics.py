@@ -64,16 +64,16 @@ class _Query:
 
 
 class QueryMetrics:
-    """Collects what queries report; a `FamilySource` for `render_prometheus`."""
+    """Collects the reports of queries; a `FamilySource` for `render_prometheus`."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        """Guards the queries: Spark reports on threads of its own, and a scrape comes on another."""
+        """Guards the queries: Spark reports on its own threads, and scrapes run on another."""
         self._queries: dict[str, _Query] = {}
 
     def batch(self, name: str, progress: BatchProgress) -> None:
-        """Takes the report of a batch. Reports of the same batch without rows only say that there is no new data."""
+        """Takes the report of a batch. A repeated report of the same batch without rows means no new data."""
         with self._lock:
             query = self._query(name)
             query.progress = progress
@@ -100,7 +100,7 @@ class QueryMetrics:
             found = self._queries[name] = _Query()
         return found
 
-    def families(self, selection: MetricSelection) -> list[MetricFamily]:  # noqa: ARG002 - it has few
+    def families(self, selection: MetricSelection) -> list[MetricFamily]:  # noqa: ARG002 - few families
         """Returns one family per metric, with a sample for each query that has a value."""
         with self._lock:
             values = {LabelSet({"pipeline": name}): _values(query) for name, query in self._queries.items()}
@@ -140,13 +140,13 @@ def _values(query: _Query) -> dict[str, float]:
 
 @contextmanager
 def watch_queries(spark: SparkSession) -> Iterator[QueryMetrics]:
-    """Collects metrics of all streaming queries of a session, by their names; of a query without a name by its id."""
+    """Collects metrics of all streaming queries of a session, by name, or by id for a query without a name."""
     from pyspark.sql.streaming.listener import StreamingQueryListener  # an extra
 
     found = QueryMetrics()
 
     class Listener(StreamingQueryListener):
-        """Passes on what Spark reports."""
+        """Passes Spark's events to the metrics."""
 
         def __init__(self) -> None:
             self._names: dict[str, str] = {}

@@ -1,29 +1,29 @@
-"""``quota-advice``: limits that the recorded traffic would have needed.
+"""``quota-advice``: computes limits from recorded traffic.
 
-The question is: the broker can take so much (``capacity``); who has to be limited to what, so that it is not more than
-that, and so that nobody is limited who is not to blame?
+Given the ``capacity`` of a broker, it finds limits that keep the load within the capacity, and that throttle only the
+tenants that cause the overload.
 
-**Demand.** What each tenant used in the time that a quota is measured over (ten seconds, with Kafka's eleven windows of
-one), for every such span, a second apart: *d(tenant, span)*, per second.
+**Demand.** *d(tenant, span)* is the rate of a tenant in a span, per second. Spans are as long as the time that a quota
+is measured over (ten seconds, with Kafka's eleven windows of one second), and start a second apart.
 
-**Fair share.** Of a span in which all together wanted more than the capacity, the max-min fair level: the highest
-level *l* with ``sum over tenants of min(d, l) = capacity``. Who wants less than the level gets what it wants; the level
-is what is left for each of the others. The fair share is the least of the levels of all spans, on all brokers::
+**Fair share.** A span in which the total demand exceeds the capacity has a max-min fair level: the highest level *l*
+with ``sum over tenants of min(d, l) = capacity``. A tenant below the level gets its whole demand; each of the others
+gets the level. The fair share is the minimum of the levels of all spans, on all brokers::
 
-    capacity 100; tenants want 10, 30 and 90:  the level is 60, for 10 + 30 + 60 = 100
+    capacity 100; demands 10, 30 and 90:  the level is 60, for 10 + 30 + 60 = 100
 
-**Limits.** A tenant's ``peak`` is the highest rate that the broker would have measured (its own arithmetic, see
-`quota_replay`): a limit of just that never throttles. So:
+**Limits.** A tenant's ``peak`` is the highest rate that the broker would have measured (with the broker's own
+arithmetic, see `quota_replay`). A limit equal to the peak never throttles. So a tenant is
 
-* *well-behaved*, if the peak is not above the fair share: the limit is ``headroom`` times the peak, but no more than
-  the fair share. It would not have been throttled once.
-* *noisy*, if it is: the limit is the fair share.
+* *well-behaved* if its peak is not above the fair share: the limit is ``headroom`` times the peak, but no more than
+  the fair share. It would never have been throttled.
+* *noisy* otherwise: the limit is the fair share.
 
-In every span, what is let through of the recorded demand is then at most the capacity. A tenant that is held back comes
-back with what it could not send, though, in a span in which others may want more: `simultaneous` takes all peaks as if
-they were in one span, and so gives limits that hold whatever comes when, at the price of lower ones.
+In every span, the limits let at most the capacity of the recorded demand pass. But a throttled tenant sends the rest
+later, in a span in which others may want more. `simultaneous` treats all peaks as if they were in one span. Those
+limits hold for any timing, but are lower.
 
-If nothing ever exceeded the capacity, everybody is well-behaved.
+If the demand never exceeded the capacity, all tenants are well-behaved.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _PEAKS: Final = "node_id int, quota string, user string, client_id string, peak 
 
 @dataclass(frozen=True, slots=True)
 class AdviceOptions:
-    """What advice is asked for."""
+    """The options of quota-advice."""
 
     capacity: Mapping[str, float]
-    """What a broker can take, per second, by quota: ``producer_byte_rate`` and so on. Only those are advised on."""
+    """The capacity of a broker per second, by quota (``producer_byte_rate`` and so on). Other quotas get no limits."""
     tenancy: Tenancy = Tenancy.CLIENT_ID
     headroom: float = 1.25
     simultaneous: bool = False
@@ -75,15 +75,15 @@ class AdviceOptions:
 
     def __post_init__(self) -> None:
         if not self.capacity:
-            raise ValueError("advice needs a capacity: what a broker can take, for one quota at least")
+            raise ValueError("advice needs the capacity of a broker for at least one quota")
         if self.headroom < 1:
-            raise ValueError(f"a headroom of {self.headroom:g} would throttle the well-behaved; it is 1 or more")
+            raise ValueError(f"headroom must be at least 1: {self.headroom:g} would throttle well-behaved clients")
         for quota, capacity in self.capacity.items():
             ProposedLimit(quota, QuotaEntity(client_id=DEFAULT), capacity)
 
 
 def advise(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
-    """The rows of `LIMITS`, for the tenants in the table ``traffic`` of the pipeline ``quotas``."""
+    """Returns the rows of `LIMITS`, for the tenants in the table ``traffic`` of the pipeline ``quotas``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
@@ -106,11 +106,11 @@ def advise(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
         sf.timestamp_micros(sf.min("start_time_us")).alias("start_time"),
         sf.timestamp_micros(sf.max("answer_time_us")).alias("end_time"),
     )
-    # A recording shorter than a span is taken as one, or its mean would be above its peak.
+    # A recording shorter than a span counts as one span. Otherwise its mean would exceed its peak.
     seconds = sf.greatest(
         (sf.unix_micros("end_time") - sf.unix_micros("start_time")) / 1_000_000.0, sf.lit(_span_seconds(options))
     )
-    # Limits of bytes are whole numbers.
+    # Byte limits are whole numbers.
     is_bytes = sf.col("quota") != ClientQuotaType.REQUEST.key
     level = level.withColumn(
         "fair_share", sf.when(is_bytes, sf.floor("fair_share").cast("double")).otherwise(sf.col("fair_share"))
@@ -145,7 +145,7 @@ def advise(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
 
 
 def charges(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
-    """What each request was charged for each quota, to whom and when."""
+    """Returns the amount, tenant and time of each request's charge to each quota."""
     from pyspark.sql import functions as sf
 
     weight = 1.0 / sf.col("sample_rate")
@@ -153,7 +153,7 @@ def charges(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
     amounts: dict[str, Column] = {
         ClientQuotaType.PRODUCE.key: sf.when(sf.col("api") == PRODUCE, sf.col("request_bytes")),
         ClientQuotaType.FETCH.key: sf.when(sf.col("api") == FETCH, sf.col("response_bytes")),
-        # Percent of a thread: ten milliseconds of a second are one.
+        # Percent of a thread: 10 ms per second are 1 %.
         ClientQuotaType.REQUEST.key: busy / 10_000.0,
     }
     each = sf.array(
@@ -170,7 +170,7 @@ def charges(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
 
 
 def tenant_columns(tenancy: Tenancy) -> list[Column]:
-    """The columns ``user`` and ``client_id`` of a tenant; empty where it does not go by that."""
+    """Returns the columns ``user`` and ``client_id`` of a tenant; empty if the tenancy does not use them."""
     from pyspark.sql import functions as sf
 
     user = sf.regexp_replace("principal", "^[^:]*:", "")
@@ -182,13 +182,13 @@ def tenant_columns(tenancy: Tenancy) -> list[Column]:
 
 
 def spans(used: DataFrame, options: AdviceOptions) -> DataFrame:
-    """The demand of each tenant in each span of the length that a quota is measured over, per second."""
+    """Returns the demand of each tenant in each span, per second."""
     from pyspark.sql import functions as sf
 
     step = options.windows.window_seconds
     length = _span_seconds(options)
     time = sf.timestamp_micros("answer_time_us")
-    # First into the steps, as a request is in ten spans.
+    # Sum by step first, as each request belongs to ten spans.
     steps = used.groupBy(
         "quota", "node_id", "user", "client_id", sf.window(time, f"{step} seconds").alias("_step")
     ).agg(sf.sum("amount").alias("amount"))
@@ -201,11 +201,11 @@ def _span_seconds(options: AdviceOptions) -> int:
 
 
 def shares(demands: DataFrame, keys: list[str], options: AdviceOptions) -> DataFrame:
-    """The max-min fair level for each set of demands that have the same keys; null if there is enough for all.
+    """Returns the max-min fair level of each set of demands with the same keys; null if the capacity suffices.
 
-    With demands sorted, *d1 <= d2 <= ...*, give each in turn an equal part of what is left:
-    *c(k) = (capacity - d1 - ... - d(k-1)) / (n - k + 1)*. As long as *d(k)* is below that the part grows, and from the
-    first that is above it on it shrinks. So the level is the greatest of the parts.
+    With sorted demands, *d1 <= d2 <= ...*, each gets in turn an equal part of the remaining capacity:
+    *c(k) = (capacity - d1 - ... - d(k-1)) / (n - k + 1)*. The part grows while *d(k)* is below it, and shrinks from the
+    first *d(k)* above it. So the level is the maximum of the parts.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -226,7 +226,7 @@ def shares(demands: DataFrame, keys: list[str], options: AdviceOptions) -> DataF
 
 
 def peaks(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
-    """The highest rate of each tenant that a broker would have measured."""
+    """Returns the highest rate of each tenant that a broker would have measured."""
     unlimited = [
         ProposedLimit(quota, default_entity(options.tenancy), NO_LIMIT_BUT_MEASURED) for quota in options.capacity
     ]
@@ -234,7 +234,7 @@ def peaks(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
     quotas = frozenset(options.capacity)
 
     def peaks_of(key: tuple[Any, ...], frame: pd.DataFrame) -> pd.DataFrame:
-        import pandas as pd  # runs where Spark's workers are
+        import pandas as pd  # runs in Spark's workers
 
         found: dict[tuple[str, str, str], float] = {}
         for outcome in replay.run(recorded(frame)):
@@ -249,7 +249,7 @@ def peaks(traffic: DataFrame, options: AdviceOptions) -> DataFrame:
 
 
 def default_entity(tenancy: Tenancy) -> QuotaEntity:
-    """Stands for every tenant."""
+    """Returns the default entity, which applies to every tenant."""
     return QuotaEntity(None if tenancy is Tenancy.CLIENT_ID else DEFAULT, None if tenancy is Tenancy.USER else DEFAULT)
 
 
@@ -261,6 +261,6 @@ def _capacity(options: AdviceOptions) -> Column:
 
 
 def proposals(advice: DataFrame, tenancy: Tenancy) -> Iterator[ProposedLimit]:
-    """The limits that advice has come to, for a dry run or for the cluster."""
+    """Yields the advised limits, for a dry run or for the cluster."""
     for row in advice.select("quota", "user", "client_id", "limit").collect():
         yield ProposedLimit(row["quota"], tenancy.entity(row["user"], row["client_id"]), row["limit"])

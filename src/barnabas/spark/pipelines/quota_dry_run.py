@@ -1,7 +1,7 @@
-"""``quota-dry-run``: recorded traffic under other limits. Who would have been held back, and for how long?
+"""``quota-dry-run``: replays recorded traffic under other limits, to find out which clients they throttle and how long.
 
-`quota_replay` has the model, and what it leaves out. Here it runs for all traffic at once: clients that have nothing to
-do with each other, by limit or by connection, are replayed apart, on as many workers as there are.
+`quota_replay` describes the model and its limitations. This module replays all traffic in parallel: clients that share
+neither a limit nor a connection are independent, and different workers replay them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SUMMARY: Final = Table(
 
 @dataclass(frozen=True, slots=True)
 class DryRunOptions:
-    """What is tried."""
+    """The options of quota-dry-run."""
 
     limits: Sequence[ProposedLimit]
     behaviour: ClientBehaviour = ClientBehaviour.BACKLOG
@@ -56,7 +56,7 @@ class DryRunOptions:
 
 
 def dry_run(traffic: DataFrame, options: DryRunOptions) -> DataFrame:
-    """The rows of `THROTTLES_1M`: each client's use of each quota by minute, and its delays for that quota."""
+    """Returns the rows of `THROTTLES_1M`: each client's use of each quota by minute, and its delays for it."""
     from pyspark.sql import functions as sf
 
     traffic = between(traffic, options.start_us, options.end_us, options.client_pattern)
@@ -72,7 +72,7 @@ def dry_run(traffic: DataFrame, options: DryRunOptions) -> DataFrame:
 
 
 def summary(throttles: DataFrame, traffic: DataFrame, options: DryRunOptions) -> DataFrame:
-    """The rows of `SUMMARY`: the whole of the time, for each client and quota."""
+    """Returns the rows of `SUMMARY`: totals over the whole time, for each client and quota."""
     from pyspark.sql import functions as sf
 
     traffic = between(traffic, options.start_us, options.end_us, options.client_pattern)
@@ -96,8 +96,8 @@ def summary(throttles: DataFrame, traffic: DataFrame, options: DryRunOptions) ->
 
 
 def _throttles(replay: QuotaReplay, node_id: int, frame: pd.DataFrame) -> pd.DataFrame:
-    """Replays the requests of one component, and adds up what becomes of each client by minute."""
-    import pandas as pd  # runs where Spark's workers are
+    """Replays the requests of one component, and sums the outcomes by client and minute."""
+    import pandas as pd  # runs in Spark's workers
 
     rows: dict[tuple[Any, ...], _Row] = {}
     for outcome in replay.run(recorded(frame)):
@@ -116,7 +116,7 @@ def _throttles(replay: QuotaReplay, node_id: int, frame: pd.DataFrame) -> pd.Dat
             row.max_behind_ms = max(row.max_behind_ms, behind_ms)
             if outcome.quota == charge.quota:
                 row.throttled += request.weight
-                # A sampled request stands for several, but what it was charged for stands for all of them.
+                # A sampled request stands for several, but its charge already covers all of them.
                 row.throttle_ms += outcome.delay_ms
                 row.max_throttle_ms = max(row.max_throttle_ms, float(outcome.delay_ms))
     names = [part.split()[0] for part in _THROTTLES.split(", ")]

@@ -1,4 +1,4 @@
-"""Limits that somebody thinks of setting: what advice makes, and what a dry run tries."""
+"""Proposed limits: the output of quota-advice, and the input of quota-dry-run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from barnabas.quota.quota_entity import DEFAULT, EntityName, QuotaEntity
 from barnabas.quota.quota_type import ClientQuotaType
 
 BANDWIDTH_AND_TIME: Final = (ClientQuotaType.PRODUCE, ClientQuotaType.FETCH, ClientQuotaType.REQUEST)
-"""The quotas that a request is charged for. How many partitions one has created is not in the request log."""
+"""The quotas that requests are charged to. The request log does not have the number of created partitions."""
 
 
 class Tenancy(Enum):
-    """Who counts as one tenant: what limits are set for."""
+    """The kind of entity that counts as one tenant, and that limits are set for."""
 
     USER = "user"
     CLIENT_ID = "client-id"
     USER_CLIENT_ID = "user,client-id"
 
     def entity(self, user: str, client_id: str | None) -> QuotaEntity:
-        """Whom a limit for this client is set for. One that gives no client id falls under the default client ids."""
+        """Returns the entity of a client's limit: the default client id for a client without a client id."""
         client: EntityName = client_id or DEFAULT
         if self is Tenancy.USER:
             return QuotaEntity(user, None)
@@ -34,7 +34,7 @@ class ProposedLimit:
     """A limit for an entity."""
 
     quota: str
-    """``producer_byte_rate`` and the like."""
+    """``producer_byte_rate``, ``consumer_byte_rate`` or ``request_percentage``."""
     entity: QuotaEntity
     limit: float
     """Per second, for each broker."""
@@ -42,9 +42,9 @@ class ProposedLimit:
     def __post_init__(self) -> None:
         if self.quota not in {kind.key for kind in BANDWIDTH_AND_TIME}:
             known = ", ".join(kind.key for kind in BANDWIDTH_AND_TIME)
-            raise ValueError(f"{self.quota!r} cannot be replayed: the request log has what is charged for {known}")
+            raise ValueError(f"{self.quota!r} cannot be replayed: the request log has the charges of {known}")
         if self.limit <= 0:
-            raise ValueError(f"a limit of {self.limit:g} lets nothing through")
+            raise ValueError(f"the limit of {self.quota} must be greater than 0: {self.limit:g}")
 
     def to_json(self) -> dict[str, Any]:
         def name(part: EntityName) -> dict[str, Any]:
@@ -66,10 +66,10 @@ class ProposedLimit:
 
 
 def limits_of(proposals: Sequence[ProposedLimit], quota: str) -> list[tuple[QuotaEntity, float]]:
-    """The limits of one quota."""
+    """Returns the limits of one quota."""
     return [(one.entity, one.limit) for one in proposals if one.quota == quota]
 
 
 def user_of(principal: str) -> str:
-    """The name in a principal such as ``User:alice``."""
+    """Returns the name in a principal such as ``User:alice``."""
     return principal.partition(":")[2] or principal

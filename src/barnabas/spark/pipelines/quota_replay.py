@@ -1,35 +1,36 @@
-"""Recorded requests, charged again under other limits: the core of the dry run, without Spark.
+"""Charges recorded requests again under other limits: the core of the dry run, without Spark.
 
-The managers here are the broker's own (`barnabas.quota`), with their sensors and windows; only the clock is set by the
-recording. So a delay is computed to the millisecond as a broker would compute it, for the same requests at the same
-times. What has to be modelled is what clients do when they are held back, for then the requests are not at the same
-times any more.
+The quota managers are the broker's own (`barnabas.quota`), with their sensors and windows; only the clock follows the
+recording. So delays are computed exactly as a broker would compute them, for the same requests at the same times. But
+a throttled client sends its next requests later, so the behaviour of clients has to be modelled.
 
-**The model.** A connection is a queue. The broker reads one request of a connection at a time, and while a connection
-is muted it reads none; what the client sends meanwhile waits. So, for each connection, in the order of the recording:
+**The model.** A connection is a queue. The broker reads one request of a connection at a time, and none while the
+connection is muted; later requests of the client wait. So, for each connection, in the order of the recording:
 
 * A request is *read* when it was read in the recording, or when the connection is free again, whichever is later.
-* It is *charged* when its answer was made in the recording, or, if it was read later than that, after the time for
-  which the handler was busy with it. Nothing else takes time: what a late fetch waited for is there by now.
-* If the answer says to wait, the connection is *free* again after that time, and not before.
-* A fetch that is over its quota is answered without records and not charged. The client asks again, so it is tried
-  again when the connection is free. One that is larger than the windows can hold is had in several goes.
+* It is *charged* when its response was created in the recording, or, if it was read later than that, after the time
+  for which the handler was busy with it. A late fetch does not wait: the records that it waited for exist by then.
+* If the response has a throttle time, the connection is *free* again after that time.
+* A fetch that exceeds its quota gets a response without records, and is not charged. The client sends it again when the
+  connection is free. A fetch that is larger than the windows can hold takes several attempts.
 
-What a client does about a delay is one of two things (`ClientBehaviour`):
+A client reacts to a delay in one of two ways (`ClientBehaviour`):
 
-* ``BACKLOG``: it goes on collecting, and what it could not send it sends later, as fast as it may. The load that is
-  offered stays as it was. This is a producer with a buffer, fed at a rate of its own; or a consumer that has to read
-  all there is.
-* ``SHIFT``: it does nothing until it can go on, and from there on everything is later by that. This is a client in a
-  loop that waits for each answer.
+* ``BACKLOG``: it collects records during the delay, and sends the backlog later, as fast as the limit allows. The
+  offered load stays the same. Examples: a producer with a buffer that is filled at its own rate, or a consumer that
+  has to read all records.
+* ``SHIFT``: it stops until it can continue, and all its later requests are delayed by that time. Example: a client in
+  a loop that waits for each response.
 
-What is not modelled: a producer that is held back fills its batches better, so it sends fewer and larger requests (the
-bytes are the same but for some headers); a buffer that is full, after which the application is slower (``BACKLOG``
-overestimates) or loses records; and a client that was already held back while the recording was made: then less was
-offered than it wanted.
+Not modelled:
 
-With a sample of the requests, each counts for ``1 / sample_rate`` of its kind at once. Sums come out right, times of
-single requests do not.
+* A throttled producer fills its batches better, so it sends fewer and larger requests (with the same bytes, except for
+  some headers).
+* A full buffer slows the application down (``BACKLOG`` overestimates) or loses records.
+* A client that was already throttled during the recording offered less than it wanted.
+
+With a sample of the requests, each of them counts as ``1 / sample_rate`` requests at once. Sums are right, times of
+single requests are not.
 """
 
 from __future__ import annotations
@@ -59,18 +60,18 @@ _US_PER_MS: Final = 1_000
 _PERCENTAGE_PER_US: Final = NANOSECONDS_TO_PERCENTAGE_PER_SECOND * 1_000
 REQUEST_PERCENTAGE: Final = ClientQuotaType.REQUEST.key
 _MOST_TRIES: Final = 10_000
-"""A fetch that is not through after so many goes never will be, whatever is wrong."""
+"""A fetch that has not succeeded after this many attempts never will."""
 
 
 class ClientBehaviour(Enum):
-    """What a client does with the time for which it is held back; see above."""
+    """The reaction of a client to throttling; see above."""
 
     BACKLOG = "backlog"
     SHIFT = "shift"
 
 
 class RecordedRequest(NamedTuple):
-    """A request of the log, with what is charged for it."""
+    """A request of the log, with the amounts to charge."""
 
     connection: str
     api: str
@@ -85,38 +86,38 @@ class RecordedRequest(NamedTuple):
     request_bytes: int
     response_bytes: int
     answered: bool
-    """False: a produce request without acks, which is not charged for its time."""
+    """False for a produce request with acks=0, whose time is not charged."""
     weight: float = 1.0
 
 
 class Charge(NamedTuple):
-    """What a request costs under one quota, and the delay for that."""
+    """The charge of a request to one quota, and the resulting delay."""
 
     quota: str
     user: str
     client_id: str
-    """The group of clients that shares the quota; empty where it does not go by that."""
+    """The client id of the group that shares the quota; empty if the quota does not depend on it."""
     amount: float
     rate: float
-    """After it, as the broker measures it."""
+    """The rate after the charge, as the broker measures it."""
     limit: float | None
     delay_ms: int
 
 
 class Outcome(NamedTuple):
-    """A request as it would have gone."""
+    """The result of a replayed request."""
 
     request: RecordedRequest
     charged_us: int
     delay_ms: int
-    """What the answer says: the longest of the delays."""
+    """The throttle time in the response: the longest of the delays."""
     quota: str
-    """Which quota that is for; empty if there is no delay."""
+    """The quota that caused the delay; empty if there is no delay."""
     charges: tuple[Charge, ...]
 
 
 class ReplayClock:
-    """Shows the time of the recording. Whoever waits on it waits until he is told to stop."""
+    """A clock with the time of the recording. wait() returns only when notified."""
 
     __slots__ = ("now_us",)
 
@@ -132,14 +133,14 @@ class ReplayClock:
     hi_res_milliseconds = milliseconds
 
     def sleep(self, milliseconds: float) -> None:
-        raise RuntimeError(f"nobody sleeps in a recording ({milliseconds} ms)")
+        raise RuntimeError(f"sleep is not supported in a replay ({milliseconds} ms)")
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:  # noqa: ARG002
         return condition.wait()
 
 
 class _Connection:
-    """The requests of a connection that are still to come."""
+    """The remaining requests of a connection."""
 
     __slots__ = ("free_us", "next", "requests", "rest", "shift_us", "tries")
 
@@ -148,13 +149,13 @@ class _Connection:
         self.next = 0
         self.free_us = 0
         self.shift_us = 0
-        """By how much everything is later than in the recording, if the client has shifted it."""
+        """With ``SHIFT``: the delay of all later requests against the recording."""
         self.rest = -1
-        """Of the fetch whose turn it is: the bytes that are still to be had; -1 if it was not tried yet."""
+        """The remaining bytes of the current fetch; -1 before its first attempt."""
         self.tries = 0
 
     def charge_time(self) -> int:
-        """When the next request is charged."""
+        """Returns when the next request is charged."""
         request = self.requests[self.next]
         read_us = max(request.start_us + self.shift_us, self.free_us)
         return max(request.answer_us + self.shift_us, read_us + request.busy_us)
@@ -162,10 +163,10 @@ class _Connection:
 
 @dataclass(frozen=True, slots=True)
 class QuotaReplay:
-    """Replays the requests of clients that have to do with each other, on one broker.
+    """Replays the requests of one component of clients, on one broker.
 
-    Those are all that share a limit, and all that share a connection. Limits are per broker, so brokers are replayed
-    apart.
+    Clients that share a limit or a connection belong to one component. Limits are per broker, so each broker is
+    replayed separately.
     """
 
     limits: Sequence[ProposedLimit]
@@ -173,9 +174,9 @@ class QuotaReplay:
     behaviour: ClientBehaviour = ClientBehaviour.BACKLOG
 
     def run(self, requests: Iterable[RecordedRequest]) -> Iterator[Outcome]:
-        """What would have become of each request, in the order in which they are charged."""
+        """Yields the outcome of each request, in the order in which they are charged."""
         connections: dict[str, _Connection] = {}
-        # Connections decide where times are the same: rows come in whatever order Spark has them.
+        # The connection breaks ties: the order of Spark's rows is not deterministic.
         for request in sorted(requests, key=lambda one: (one.start_us, one.answer_us, one.connection)):
             connections.setdefault(request.connection, _Connection()).requests.append(request)
         clock = ReplayClock()
@@ -209,7 +210,7 @@ class QuotaReplay:
 
 
 class _Managers:
-    """The broker's quota managers, and what its handlers ask of them."""
+    """Charges requests to the broker's quota managers as the broker's handlers do."""
 
     def __init__(self, limits: Sequence[ProposedLimit], windows: QuotaWindows, clock: ReplayClock) -> None:
         metrics = Metrics(clock=clock)
@@ -232,7 +233,7 @@ class _Managers:
             manager.shutdown()
 
     def charge(self, request: RecordedRequest, connection: _Connection, now_us: int) -> Outcome:
-        """What the handler of the request does when the answer is made."""
+        """Charges a request as its handler does when it creates the response."""
         principal = KafkaPrincipal("User", user_of(request.principal))
         charges: list[Charge] = []
         if request.api == "Produce":
@@ -242,13 +243,13 @@ class _Managers:
             charges.append(self._charge(self.request, request, principal, amount))
         if request.api == "Fetch":
             charges.append(self._fetch(request, connection, principal))
-        # Of two delays that are the same, it is the request quota's that counts.
+        # If two delays are equal, the request quota's counts.
         delay = max(charges, key=lambda one: (one.delay_ms, one.quota == REQUEST_PERCENTAGE), default=None)
         delay_ms = 0 if delay is None else delay.delay_ms
         if request.api == "Fetch":
             charges = self._answer_fetch(request, connection, principal, charges, delay_ms)
         if request.answered and self.request.is_enabled:
-            # Known when the answer has gone out, and charged to whatever comes next.
+            # The send time is known only after the response was sent, so it delays only later requests.
             self.request.record_no_throttle(
                 principal, request.client_id, request.send_us * _PERCENTAGE_PER_US * request.weight
             )
@@ -276,7 +277,7 @@ class _Managers:
         return self._charge(self.fetch, request, principal, min(connection.rest, self._most(request, principal)))
 
     def _most(self, request: RecordedRequest, principal: KafkaPrincipal) -> float:
-        """No more is read for a fetch than the windows can hold."""
+        """Returns the maximum bytes of a fetch: as much as the windows can hold."""
         if not self.fetch.is_enabled:
             return math.inf
         limit = self.fetch.quota(principal.name, request.client_id or "")
@@ -290,7 +291,7 @@ class _Managers:
         charges: list[Charge],
         delay_ms: int,
     ) -> list[Charge]:
-        """Takes back what a fetch that is held back was charged; it is still to be had then."""
+        """Refunds the charge of a throttled fetch, which is sent again later."""
         fetched = charges[-1]
         connection.tries += 1
         if delay_ms and connection.tries < _MOST_TRIES:

@@ -1,4 +1,4 @@
-"""The recorded traffic, in the pieces that a replay needs: who has to be replayed together."""
+"""Divides recorded traffic into components: the clients that must be replayed together."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Client = tuple[str, str | None]
 
 
 class Components:
-    """Sets that grow together: clients that share a limit or a connection, directly or through others."""
+    """Disjoint sets of clients that share a limit or a connection, directly or indirectly."""
 
     def __init__(self) -> None:
         self._parents: dict[object, object] = {}
 
     def find(self, item: object) -> object:
-        """What stands for the set that an item is in."""
+        """Returns the representative of an item's set."""
         parent = self._parents.setdefault(item, item)
         while parent != item:
             grandparent = self._parents[parent]
@@ -39,9 +39,9 @@ class Components:
 def components(
     clients: Iterable[Client], shared: Iterable[Sequence[Client]], limits: Sequence[ProposedLimit]
 ) -> dict[Client, int]:
-    """A number for each client; those with the same number have to be replayed together.
+    """Returns a number for each client; clients with the same number must be replayed together.
 
-    ``shared`` are clients that use one connection. Who shares a limit is asked of the broker's own classes.
+    ``shared`` are clients that use one connection. The broker's own classes decide which clients share a limit.
     """
     sets = Components()
     by_quota = {}
@@ -91,13 +91,13 @@ def _same_client(traffic: DataFrame) -> Any:
 
 
 def recorded(frame: pd.DataFrame) -> list[RecordedRequest]:
-    """Rows of the table ``traffic`` as what is replayed."""
+    """Converts rows of the table ``traffic`` to requests to replay."""
     return [
         RecordedRequest(
             row.connection_id,
             row.api,
             row.principal,
-            # Pandas has no null for texts but its number that is none.
+            # Pandas represents a null string as NaN.
             row.client_id if isinstance(row.client_id, str) else None,
             int(row.start_time_us),
             int(row.answer_time_us),
@@ -113,7 +113,7 @@ def recorded(frame: pd.DataFrame) -> list[RecordedRequest]:
 
 
 def between(traffic: DataFrame, start_us: int | None, end_us: int | None, client_pattern: str | None) -> DataFrame:
-    """The part of the traffic that is asked about."""
+    """Returns the traffic of a time range and of the clients that match a pattern."""
     from pyspark.sql import functions as sf
 
     if start_us is not None:

@@ -1,7 +1,7 @@
-"""The pipeline ``quotas``: who uses what, who was held back, and the traffic that advice and dry run work on.
+"""The pipeline ``quotas``: usage and throttling by client, and the traffic for quota-advice and quota-dry-run.
 
-``__quota_usage`` has exact amounts by group of clients, while there are quotas. ``__request_log`` has single requests,
-whether or not there are quotas, but of a sample of them. Both are kept: the first to know, the second to replay.
+``__quota_usage`` has exact amounts by group of clients, but only while quotas are set. ``__request_log`` has a sample
+of single requests, with or without quotas. Both are kept: the first for exact figures, the second for replay.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ USAGE_RECORDS: Final = JsonRecords(
 IDLE_FETCH_BYTES: Final = 128
 """Fetch responses without records have less than this per request; one batch with one record has more."""
 IDLE_SHARE: Final = 0.01
-"""The part of a resource from which on a client counts as one that shares it, even if it moves no records."""
+"""A client with at least this share of a resource counts as a tenant, even if it moves no records."""
 RESOURCES: Final[Mapping[str, str]] = {
     "producer_byte_rate": "produced_bytes",
     "consumer_byte_rate": "fetched_bytes",
     "request_percentage": "thread_ms",
 }
-"""The quotas that requests are charged for, and the column of `TENANTS_1M` that has what they are charged."""
+"""The quotas that requests are charged to, and the column of `TENANTS_1M` with the charged amount."""
 NODE_APIS: Final = (
     "AllocateProducerIds",
     "AlterPartition",
@@ -54,7 +54,7 @@ NODE_APIS: Final = (
     "Vote",
     "WriteTxnMarkers",
 )
-"""What only nodes of the cluster ask each other. No quota counts for it."""
+"""The APIs that only nodes of the cluster use. No quota applies to them."""
 PRODUCE: Final = "Produce"
 FETCH: Final = "Fetch"
 
@@ -68,7 +68,7 @@ SUMS: Final = (
     "throttled",
     "throttle_ms",
 )
-"""The columns of the traffic of a minute that add up."""
+"""The columns of a minute's traffic that can be summed."""
 
 
 def _merge_tenants(rows: DataFrame) -> DataFrame:
@@ -103,8 +103,8 @@ TENANTS_1M: Final = Table(
 )
 
 
-def parse(raw: DataFrame, config: PipelineConfig) -> DataFrame:  # noqa: ARG001 - all pipelines are asked so
-    """Records of both topics; a struct for what they are, and null for what they are not."""
+def parse(raw: DataFrame, config: PipelineConfig) -> DataFrame:  # noqa: ARG001 - the signature of all pipelines
+    """Parses the records of both topics; each row has a struct for its topic, and null for the other."""
     return parse_json(raw, {"usage": USAGE_RECORDS, "request": REQUEST_RECORDS})
 
 
@@ -117,20 +117,20 @@ def rows(parsed: DataFrame, config: PipelineConfig) -> Mapping[str, DataFrame]: 
 
 
 def charged_requests(parsed: DataFrame) -> DataFrame:
-    """Returns the requests that count for quotas: no forwarded ones, and none that only nodes send."""
+    """Returns the requests that are charged to quotas: not forwarded, and not internal to the cluster."""
     from pyspark.sql import functions as sf
 
-    # A request that another broker has forwarded is charged where the client is connected.
+    # A forwarded request is charged on the broker to which the client is connected.
     log = parsed.where("request is not null and not coalesce(request.forwarded, false)")
     return log.where(~sf.col("request.api").isin(*NODE_APIS)).select("timestamp", "request.*")
 
 
 def usage_rows(usage: DataFrame) -> DataFrame:
-    """What groups of clients have used of their quotas, per second and as a part of the limit."""
+    """Returns the quota usage of groups of clients, per second and as a fraction of the limit."""
     from pyspark.sql import functions as sf
 
     seconds = sf.greatest(sf.col("end_time_ms") - sf.col("start_time_ms"), sf.lit(1)) / 1_000.0
-    # A request quota is in percent of a thread: 10 ms of a second are one.
+    # A request quota is in percent of a thread: 10 ms per second are 1 %.
     units = sf.when(sf.col("quota") == "request_percentage", sf.lit(10.0)).otherwise(sf.lit(1.0))
     rate = sf.col("amount") / units / seconds
     return usage.select(
@@ -152,7 +152,7 @@ def usage_rows(usage: DataFrame) -> DataFrame:
 
 
 def traffic_of(log: DataFrame) -> DataFrame:
-    """Requests, with what quotas charge them for and no more."""
+    """Returns the requests, with only the columns that quotas need."""
     from pyspark.sql import functions as sf
 
     zero = sf.lit(0).cast("bigint")
@@ -178,7 +178,7 @@ def traffic_of(log: DataFrame) -> DataFrame:
 
 
 def tenants_by_minute(traffic: DataFrame) -> DataFrame:
-    """Who used what, and who was told to wait; estimates, where not all requests are in the log."""
+    """Returns usage and throttling by tenant and minute; estimates, unless the log has all requests."""
     from pyspark.sql import functions as sf
 
     weight = 1.0 / sf.col("sample_rate")
@@ -202,14 +202,15 @@ def tenants_by_minute(traffic: DataFrame) -> DataFrame:
 
 
 def noisy_neighbours(tenants: DataFrame, at_least: float = 2.0) -> DataFrame:
-    """Tenants that used much more than an equal share of what was used, and what the others felt of it.
+    """Returns the tenants that used much more than an equal share, and how long the others waited.
 
-    For each minute, broker and resource: ``share`` is the tenant's part of all that was used, ``noise`` how many equal
-    shares that is (3 of 4 tenants' use by one of them is a noise of 3), ``others_queue_ms`` the mean time for which
-    requests of all others waited for a handler in that minute. Rows with a noise below ``at_least`` are left out.
+    For each minute, broker and resource: ``share`` is the tenant's fraction of the total use. ``noise`` is the share as
+    a multiple of an equal share (a tenant with 3/4 of the use of 4 tenants has a noise of 3). ``others_queue_ms`` is
+    the mean time for which requests of all others waited for a handler. Rows with a noise below ``at_least`` are left
+    out.
 
-    An idle client is not one of the ``tenants`` that share: it moved no records, and used less than `IDLE_SHARE` of the
-    resource. Otherwise a few consumers that wait for records would make the only producer a noisy neighbour.
+    Idle clients are not counted as tenants: they moved no records, and used less than `IDLE_SHARE` of the resource.
+    Otherwise a few consumers that wait for records would make the only producer a noisy neighbour.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -245,7 +246,7 @@ def noisy_neighbours(tenants: DataFrame, at_least: float = 2.0) -> DataFrame:
 
 QUOTAS: Final = StreamPipeline(
     "quotas",
-    "who uses what, who was held back and how long, and the traffic for quota-advice and quota-dry-run",
+    "usage and throttling by client, and the traffic for quota-advice and quota-dry-run",
     (QUOTA_USAGE_TOPIC, REQUEST_LOG_TOPIC),
     (USAGE, TRAFFIC, TENANTS_1M),
     parse,

@@ -1,4 +1,4 @@
-"""Records of ``__request_log`` as rows: what the pipelines ``requests`` and ``quotas`` have in common."""
+"""Parses records of ``__request_log`` for the pipelines ``requests`` and ``quotas``."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ REQUIRED: Final = (
     "end_time_us",
 )
 PARTS: Final = ("queue", "local", "remote", "response_queue", "send", "total", "throttle")
-"""Where the time of a request goes. The first five add up to the total; the throttle is what the client is told to wait
-after that."""
+"""The parts of a request's time. The first five add up to the total. ``throttle`` is the throttle time that follows
+it."""
 
 
 def _wrong_rate(record: Column) -> Column:
@@ -49,9 +49,9 @@ REQUEST_RECORDS: Final = JsonRecords(REQUEST_LOG_TOPIC, SCHEMA, VERSION, REQUIRE
 
 
 def duration_ms(part: str) -> Column:
-    """One of the `PARTS` of a row that has the columns of `SCHEMA`, in milliseconds.
+    """Returns one of the `PARTS` of a row with the columns of `SCHEMA`, in milliseconds.
 
-    Work that goes on after a wait (``callback_time_us``) is local time, though it lies between T2 and T3.
+    Work after a wait (``callback_time_us``) counts as local time, although it lies between T2 and T3.
     """
     from pyspark.sql import functions as sf
 

@@ -1,7 +1,7 @@
-"""The pipeline ``requests``: the request log as tables of latency, by API, client and principal.
+"""The pipeline ``requests``: latency tables from the request log, by API, client and principal.
 
-They say where the time goes: waiting for a handler, in the handler, waiting for something else (a replica, more data),
-waiting for the network thread, sending; and how long clients were told to wait.
+They divide the time of requests: waiting for a handler, in the handler, waiting for a replica or for more data, waiting
+for the network thread, sending. They also have the throttle time of clients.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ COUNTS_1M: Final = Table(
 )
 
 
-def parse(raw: DataFrame, config: PipelineConfig) -> DataFrame:  # noqa: ARG001 - all pipelines are asked so
+def parse(raw: DataFrame, config: PipelineConfig) -> DataFrame:  # noqa: ARG001 - the signature of all pipelines
     return parse_json(raw, {"request": REQUEST_RECORDS})
 
 
@@ -67,10 +67,10 @@ def rows(parsed: DataFrame, config: PipelineConfig) -> Mapping[str, DataFrame]:
 
 
 def latency_by_minute(log: DataFrame, config: PipelineConfig) -> DataFrame:
-    """Roll-up rows: one for each part of the time of each group of requests.
+    """Returns roll-up rows: one for each part of the time of each group of requests.
 
-    Each part is aggregated beside the others, and becomes a row of its own afterwards: that is one pass over the
-    requests, where a row for each part of each request would be seven times as many rows to shuffle.
+    All parts are aggregated in one pass over the requests and then split into rows. A row for each part of each request
+    would mean seven times as many rows to shuffle.
     """
     from pyspark.sql import functions as sf
 
@@ -86,7 +86,7 @@ def latency_by_minute(log: DataFrame, config: PipelineConfig) -> DataFrame:
 
 
 def counts_by_minute(log: DataFrame) -> DataFrame:
-    """How many requests, bytes, errors and delays, all of them weighted but for ``requests``."""
+    """Returns the numbers of requests, bytes, errors and delays, all of them weighted except ``requests``."""
     from pyspark.sql import functions as sf
 
     weight = 1.0 / sf.col("sample_rate")

@@ -1,13 +1,13 @@
-"""Roll-ups: many values become one row, and such rows become one again.
+"""Roll-ups: aggregate many values to one row, and merge such rows.
 
-A row has how many values there were, what they add up to, the least and the greatest, and a KLL sketch of how they are
-distributed. All of these can be merged: the rows of sixty minutes make the row of the hour, those of all clients make
-the row of the cluster. A percentile cannot; so what is kept is the sketch, and percentiles are read from it last.
+A row has the count, sum, minimum and maximum of its values, and a KLL sketch of their distribution. All of these can be
+merged: the rows of sixty minutes give the row of the hour, and the rows of all clients give the row of the cluster.
+Percentiles cannot be merged, so rows keep the sketch, and percentiles are read from it last.
 
-**Samples.** Of a topic that has only some of all events, each row counts ``1 / sample_rate`` times: ``weight``
-estimates how many there were, and ``sum`` what they added up to. A sketch has no weights, so values of different rates
-are never put into one: the rate is part of the key. Where rows of different rates are merged all the same
-(`percentiles`), a sketch of rarer samples is merged several times.
+**Samples.** If a topic has only a sample of all events, each row counts ``1 / sample_rate`` times: ``weight`` estimates
+the number of events, and ``sum`` their total. A sketch has no weights, so the values of a sketch all have the same
+sample rate: the rate is part of the key. `percentiles` merges rows of different rates by merging the sketch of a rarer
+sample several times.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def window_start(time: str | Column, window: str) -> Column:
 
 
 def measures(value: str | Column, weight: str | Column, sketch_k: int) -> list[Column]:
-    """The aggregates of a roll-up but for the percentiles; values that are null or no number must be out already."""
+    """Returns the aggregates of a roll-up without percentiles. Filter out null and NaN values first."""
     from pyspark.sql import functions as sf
 
     value = sf.col(value) if isinstance(value, str) else value
@@ -53,7 +53,7 @@ def measures(value: str | Column, weight: str | Column, sketch_k: int) -> list[C
 
 
 def with_percentiles(rows: DataFrame, ranks: dict[str, float] | None = None) -> DataFrame:
-    """Adds the columns of the ranks, read from the sketch."""
+    """Adds the percentile columns, read from the sketch."""
     from pyspark.sql import functions as sf
 
     wanted = RANKS if ranks is None else ranks
@@ -62,7 +62,7 @@ def with_percentiles(rows: DataFrame, ranks: dict[str, float] | None = None) -> 
 
 
 def merge_rows(rows: DataFrame, keys: Sequence[str], window: str | None = None) -> DataFrame:
-    """One row for each window and key, of all that there are; ``window`` makes longer windows of shorter ones."""
+    """Merges rows to one for each window and key; ``window`` is the length of longer windows to merge them to."""
     from pyspark.sql import functions as sf
 
     start = sf.col(WINDOW) if window is None else window_start(WINDOW, window)
@@ -80,9 +80,9 @@ def merge_rows(rows: DataFrame, keys: Sequence[str], window: str | None = None) 
 def percentiles(
     rows: DataFrame, keys: Sequence[str] = (), ranks: dict[str, float] | None = None, sample_rate: str | None = None
 ) -> DataFrame:
-    """One row for each key, over all windows: count, weight, mean, least, greatest, and the percentiles.
+    """Returns a row for each key, over all windows: count, weight, mean, minimum, maximum and percentiles.
 
-    With ``sample_rate``, the column of that name says at which rate the values of a row were sampled.
+    With ``sample_rate``, the column of that name has the sample rate of a row's values.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -109,7 +109,7 @@ def percentiles(
     with_ranks = with_percentiles(sketches, ranks).drop("sketch")
     if not all_keys:
         return totals.crossJoin(with_ranks)
-    # Keys may be null, such as the client id of a client that gives none.
+    # Keys may be null, such as the client id of a client without one.
     renamed = with_ranks.withColumnsRenamed({key: f"_{key}" for key in all_keys})
     same = sf.lit(True)
     for key in all_keys:

@@ -1,4 +1,4 @@
-"""Runs pipelines to their end, or until they are asked to stop."""
+"""Runs pipelines to their end, or until they are stopped."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ STREAMS: Final[Mapping[str, StreamPipeline]] = {one.name: one for one in (TELEME
 ADVICE: Final = "quota-advice"
 DRY_RUN: Final = "quota-dry-run"
 JOBS: Final[Mapping[str, str]] = {
-    ADVICE: "limits that would have kept everybody within a capacity, without holding back who is not to blame",
-    DRY_RUN: "recorded traffic under other limits: who would have been held back, and for how long",
+    ADVICE: "limits that keep recorded traffic within a capacity, without throttling well-behaved clients",
+    DRY_RUN: "recorded traffic under other limits: who would have been throttled, and for how long",
 }
-"""What runs once, over the tables of ``quotas``."""
+"""The pipelines that run once, over the tables of ``quotas``."""
 TABLES: Final[Mapping[str, tuple[Table, ...]]] = {
     **{name: stream.all_tables for name, stream in STREAMS.items()},
     ADVICE: (LIMITS,),
@@ -47,7 +47,7 @@ def run_stream(
     display: ProgressDisplay,
     stop: threading.Event | None = None,
 ) -> None:
-    """Runs a pipeline over topics until it is to stop, or until it has read all there is, if that is wanted."""
+    """Runs a pipeline over topics until `stop` is set, or, with ``once``, until it has read all records."""
     pipeline = STREAMS[name]
     stop = stop or threading.Event()
     display.note(name, "starting")
@@ -62,7 +62,7 @@ def run_stream(
 def watch_and_stop(query: StreamingQuery, name: str, display: ProgressDisplay, stop: threading.Event) -> None:
     """Shows progress until the query ends or `stop` is set; stops the query in any case.
 
-    A batch that is interrupted is run again by the next start.
+    The next start repeats an interrupted batch.
     """
     try:
         watch(query, name, display, stop)
@@ -95,9 +95,9 @@ def watch(query: StreamingQuery, name: str, display: ProgressDisplay, stop: thre
 
 
 def cause_of(error: BaseException) -> str:
-    """The line of Spark's message that says what happened, without the pages around it."""
+    """Returns the line of Spark's message that names the cause, without the pages around it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Python's own errors come last in the traceback that Spark cites; else the first line says it.
+    # A Python error is the last line of the traceback in Spark's message; otherwise the first line has the cause.
     python = [
         line for line in lines if line.split(":")[0].endswith(("Error", "Exception")) and " " not in line.split(":")[0]
     ]
@@ -105,14 +105,14 @@ def cause_of(error: BaseException) -> str:
 
 
 def run_advice(spark: SparkSession, out: str, options: AdviceOptions, tables: TableOptions | None = None) -> DataFrame:
-    """Advises on the traffic that the pipeline ``quotas`` has recorded; the rows of ``quota-advice/limits``."""
+    """Computes limits from the traffic that ``quotas`` recorded; returns the rows of ``quota-advice/limits``."""
     traffic = _traffic(spark, out, tables)
     replace_tables(out, ADVICE, {LIMITS: advise(traffic, options)}, tables)
     return read_table(spark, out, ADVICE, LIMITS.name, tables)
 
 
 def run_dry_run(spark: SparkSession, out: str, options: DryRunOptions, tables: TableOptions | None = None) -> DataFrame:
-    """Replays the recorded traffic under other limits; the rows of ``quota-dry-run/summary``."""
+    """Replays the recorded traffic under other limits; returns the rows of ``quota-dry-run/summary``."""
     traffic = _traffic(spark, out, tables)
     throttles = dry_run(traffic, options).persist()
     try:
@@ -136,7 +136,7 @@ def _traffic(spark: SparkSession, out: str, tables: TableOptions | None) -> Data
 def replace_tables(
     out: str, pipeline: str, frames: Mapping[Table, DataFrame], tables: TableOptions | None = None
 ) -> None:
-    """Puts new rows in the place of all that the tables have."""
+    """Replaces all rows of the tables."""
     store = pipeline_store(out, pipeline, tables)
     store.create(frames)
     for table, frame in frames.items():
@@ -146,7 +146,7 @@ def replace_tables(
 def read_table(
     spark: SparkSession, out: str, pipeline: str, table: str, tables: TableOptions | None = None
 ) -> DataFrame:
-    """The current rows of a table; of a roll-up, one row for each window and key."""
+    """Returns the current rows of a table; of a roll-up, one row for each window and key."""
     found = next((one for one in TABLES[pipeline] if one.name == table), None)
     if found is None:
         known = ", ".join(one.name for one in TABLES[pipeline])

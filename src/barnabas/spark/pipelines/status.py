@@ -1,4 +1,4 @@
-"""The status of a pipeline: what it does, how far behind it is, and why it is stuck.
+"""The status of a pipeline: its state, its lag, and why it is stuck.
 
 A running pipeline writes its status beside its tables (``_barnabas/status.json``), after each batch and every few
 seconds in between. ``barnabas pipeline status`` reads it, without Spark and whether or not the process still runs.
@@ -25,13 +25,13 @@ FAILED: Final = "failed"
 ENDED: Final = "ended"
 HEARTBEAT_MS: Final = 5_000
 SILENCE_MS: Final = 60_000
-"""A process on another machine that has written nothing for so long is taken for dead; a batch that takes longer than
+"""A process on another machine that has written nothing for this long is assumed dead. A batch that takes longer than
 this is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """What a pipeline last said about itself. Times are in milliseconds since 1970."""
+    """The last reported status of a pipeline. Times are in milliseconds since 1970."""
 
     pipeline: str
     state: str = STARTING
@@ -49,7 +49,7 @@ class PipelineStatus:
     state_bytes: int = 0
     dead_letters: int = 0
     activity: str = ""
-    """Spark's word for what the query does."""
+    """Spark's description of what the query does."""
     activity_since_ms: int = 0
     error: str | None = None
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class PipelineStatus:
 
 
 class StatusDisplay:
-    """Writes the status of a pipeline and its metrics, and passes everything on to another display."""
+    """Writes the status and the metrics of a pipeline, and forwards each call to another display."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class StatusDisplay:
         store = self._open()
         before = store.status()
         if before is not None:
-            # The pipeline goes on where it has stopped, so offsets, batch and dead letters are still true.
+            # The pipeline continues where it stopped, so offsets, batch and dead letters are still valid.
             last = PipelineStatus.from_json(before)
             new = self._status
             self._status = replace(last, pipeline=new.pipeline, bootstrap_servers=new.bootstrap_servers)
@@ -160,15 +160,15 @@ class StatusDisplay:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the cluster says now, to compare with what the pipeline said."""
+    """The current state of the cluster, to compare with the status of the pipeline."""
 
     end_offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     error: str | None = None
-    """Why the cluster cannot be asked."""
+    """Why the cluster cannot be reached."""
 
 
 def records_behind(status: PipelineStatus, cluster: Cluster) -> int | None:
-    """Returns how many records the pipeline has not read yet: now, if the cluster responds, else when it last said."""
+    """Returns the lag of the pipeline in records: the current one if the cluster responds, else the last reported."""
     if cluster.error is not None or not cluster.end_offsets:
         return status.behind
     return sum(
@@ -179,7 +179,7 @@ def records_behind(status: PipelineStatus, cluster: Cluster) -> int | None:
 
 
 def explain(status: PipelineStatus, cluster: Cluster, now_ms: int) -> tuple[str, str]:
-    """Returns the state of a pipeline in one word, and a sentence that says how it is doing or why it is stuck."""
+    """Returns the state of a pipeline in one word, and a sentence with its lag or the reason why it is stuck."""
     silent_ms = now_ms - status.updated_ms
     if status.state == FAILED:
         return FAILED, f"failed {_time(silent_ms)} ago{_after(status)}: {status.error}"
@@ -189,7 +189,7 @@ def explain(status: PipelineStatus, cluster: Cluster, now_ms: int) -> tuple[str,
         return ENDED, f"ended {_time(silent_ms)} ago{_after(status)}{waiting}"
     if not _is_alive(status, silent_ms):
         where = f"process {status.pid} on {status.host}"
-        return "dead", f"{where} ended {_time(silent_ms)} ago or later, without a word: start the pipeline again"
+        return "dead", f"{where} ended {_time(silent_ms)} ago or later, with no final status: start the pipeline again"
     if cluster.error is not None:
         return "stuck", f"the cluster cannot be reached: {cluster.error}"
     if status.state == STARTING:

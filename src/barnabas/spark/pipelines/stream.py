@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property of Spark's streaming thread that has the query's id. It stays for the life of a checkpoint."""
+"""The local property of Spark's streaming thread with the query id, which is constant for a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPipeline:
     """A pipeline from topics to tables, in three pure functions.
 
-    * ``parse`` makes rows of records. What it gets are the columns of the source, and ``problem``, which is set for
-      records that are not to be looked at. What it returns has at least the `ORIGIN` columns, ``problem``, and ``key``
-      and ``value`` where there is a problem.
-    * ``rows`` makes the rows of the tables of those without a problem.
-    * The merge of each table that is a roll-up.
+    * ``parse`` converts records to rows. Its input has the columns of the source, and ``problem``, which is set for
+      records that must not be parsed. Its output has at least the `ORIGIN` columns and ``problem``, and ``key`` and
+      ``value`` where there is a problem.
+    * ``rows`` converts parsed rows without a problem to the rows of the tables.
+    * The merge function of each roll-up table.
     """
 
     name: str
@@ -56,7 +56,7 @@ class StreamPipeline:
 
 
 def read_topics(spark: SparkSession, pipeline: str, topics: tuple[str, ...], config: PipelineConfig) -> DataFrame:
-    """The records of topics, as a stream."""
+    """Returns the records of topics as a stream."""
     options = source_options(pipeline, topics, config)
     if config.source_format == SOURCE_FORMAT:
         from barnabas.spark.data_source import BarnabasDataSource
@@ -85,7 +85,7 @@ def start_query(
 def query_id_of(batch: DataFrame, checkpoint: str) -> str:
     """Returns the id of the query that a batch belongs to, within ``foreachBatch``.
 
-    Under Spark Connect that function runs in a process beside the server, which has no context to ask: there the id is
+    Under Spark Connect that function runs in a process beside the server, which has no Spark context. There the id is
     read from the checkpoint, where Spark has written it before the first batch.
     """
     if not is_connect(batch.sparkSession):
@@ -97,7 +97,7 @@ def query_id_of(batch: DataFrame, checkpoint: str) -> str:
 
 
 class BatchWriter:
-    """Adds one batch after the other to the tables. `tables` describes why a batch counts once."""
+    """Adds batches to the tables. `tables` explains why each batch is added once."""
 
     def __init__(self, pipeline: StreamPipeline, config: PipelineConfig) -> None:
         self._pipeline = pipeline
@@ -158,9 +158,9 @@ class BatchWriter:
 
 
 def compact(spark: SparkSession, pipeline: StreamPipeline, config: PipelineConfig) -> None:
-    """Merges small files and rows of the same window and key, and removes what is expired.
+    """Merges small files and rows of the same window and key, and removes expired files.
 
-    A window is closed when the newest records of all partitions are so much later that a record for it would be late.
+    A window is closed when the newest records of all partitions are so recent that a record for the window is late.
     """
     store = pipeline_store(config.out, pipeline.name, config.tables)
     closed_us = min(store.state().newest_us.values(), default=0) - config.lateness_ms * 1_000

@@ -1,8 +1,8 @@
-"""Files below a directory or below a prefix of an object store, for the driver and for Spark's workers.
+"""Reads and writes files below a directory or an object store prefix, on the driver and in Spark's workers.
 
-Neither Spark's nor Hadoop's file systems are involved: an object store needs no connector jar. Delta tables are
-reached through delta-rs's object store, Iceberg tables through pyiceberg's file system, each with its own options, so
-that a table and its files always take the same settings.
+Spark's and Hadoop's file systems are not used, so an object store needs no connector jar. Files of Delta tables are
+accessed through delta-rs's object store, those of Iceberg tables through pyiceberg's file system. So a table and its
+files always use the same settings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def local_path(location: str) -> Path | None:
-    """The directory that a location names; None for an object store.
+    """Returns the directory of a location; None for an object store.
 
     >>> local_path("file:///data/a%20b")
     PosixPath('/data/a b')
@@ -36,7 +36,7 @@ def local_path(location: str) -> Path | None:
 
 
 class _DeltaUpload(io.RawIOBase):
-    """A stream to a file of delta-rs's object store, which takes bytes and none of Arrow's buffers."""
+    """A stream to a file of delta-rs's object store, which accepts bytes but not Arrow's buffers."""
 
     def __init__(self, location: str, properties: Mapping[str, str], name: str) -> None:
         from deltalake.fs import DeltaStorageHandler  # an extra
@@ -91,7 +91,7 @@ class TableStorage:
         return fs.PyFileSystem(DeltaStorageHandler(self.location, dict(self.properties)))
 
     def open_output(self, name: str) -> Any:
-        """A stream that creates a file. The file exists once the stream is closed."""
+        """Returns a stream that creates a file. The file exists once the stream is closed."""
         path = local_path(self.location)
         if path is not None:
             (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class TableStorage:
         return self.file_system().open_output_stream(name)
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file; None if there is no such file."""
+        """Returns the content of a file; None if there is no such file."""
         path = local_path(self.location)
         if path is not None and not (path / name).exists():
             return None
@@ -113,7 +113,7 @@ class TableStorage:
             return None
 
     def replace(self, name: str, data: bytes) -> None:
-        """Writes a file in one step: a reader finds the old content or the new one, whatever happens meanwhile."""
+        """Replaces a file atomically: a reader finds either the old content or the new one."""
         path = local_path(self.location)
         if path is None:  # an object appears as a whole, when its upload ends
             with self.open_output(name) as stream:

@@ -1,10 +1,9 @@
-"""The pipeline ``telemetry``: metrics that clients push (KIP-714), as tables.
+"""The pipeline ``telemetry``: tables of the metrics that clients push (KIP-714).
 
-A record of ``__client_telemetry`` is one push of one client: OTLP, with some dozens of values. Spark's own reader of
-Protobuf needs a jar that is not in the package, so the values are read in Python, a batch of Arrow at a time.
+A record of ``__client_telemetry`` is one push of one client: OTLP, with some dozens of values. Spark's own Protobuf
+reader needs a jar that PySpark does not contain, so Python parses the values, one Arrow batch at a time.
 
-Windows go by the time at which the broker got the push, not by the time that the client put into it: the clock of a
-client may be anywhere.
+Windows use the time at which the broker received the push, not the client's time: the clock of a client may be wrong.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ METRICS_1M: Final = Table("metrics_1m", _ROLLUP, "window_start", _merge)
 METRICS_1H: Final = Table("metrics_1h", _ROLLUP, "window_start", _merge)
 
 
-def parse(raw: DataFrame, config: PipelineConfig) -> DataFrame:  # noqa: ARG001 - all pipelines are asked so
+def parse(raw: DataFrame, config: PipelineConfig) -> DataFrame:  # noqa: ARG001 - the signature of all pipelines
     """Returns the metric points of pushes.
 
-    The push is parsed by a function of a column, and not of the whole frame (``mapInArrow``): that one asks Spark for
-    the frame's columns, which a declared pipeline does not allow while it is defined.
+    A column function parses the push, not a function of the whole frame (``mapInArrow``): that would resolve the
+    frame's columns, which a declared pipeline does not allow while it is defined.
     """
     from pyspark.sql import functions as sf
     from pyspark.sql.pandas.functions import arrow_udf
@@ -64,7 +63,7 @@ def parse(raw: DataFrame, config: PipelineConfig) -> DataFrame:  # noqa: ARG001 
 
     from barnabas.spark.pipelines.telemetry_pushes import ROWS, parse_pushes  # needs pyarrow
 
-    read = arrow_udf(parse_pushes, from_arrow_type(ROWS))  # type: ignore[call-overload]  # hints say what it is
+    read = arrow_udf(parse_pushes, from_arrow_type(ROWS))  # type: ignore[call-overload]  # found by its type hints
     push = sf.struct(*ORIGIN, PROBLEM, "key", "value", "headers")
     parsed = raw.select(sf.explode(read(push)).alias("_row")).select("_row.*")
     return parsed.withColumnsRenamed({"value": "metric_value", "value_bytes": "value"})
@@ -91,7 +90,7 @@ def rows(parsed: DataFrame, config: PipelineConfig) -> Mapping[str, DataFrame]:
 
 
 def by_minute(points: DataFrame, config: PipelineConfig) -> DataFrame:
-    """Roll-up rows of points. Of a histogram or a summary that has a sum and a count, the value is the mean."""
+    """Returns roll-up rows of points. The value of a histogram or summary with a sum and a count is the mean."""
     from pyspark.sql import functions as sf
 
     value = sf.when(sf.col("count").isNull(), sf.col("value")).when(

@@ -1,4 +1,4 @@
-"""Reads pushes of client telemetry (OTLP) as rows. Runs in Spark's workers, on Arrow arrays."""
+"""Parses pushes of client telemetry (OTLP) to rows. Runs in Spark's workers, on Arrow arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEADERS: Final = (
     "push_interval_ms",
     "terminating",
 )
-"""What the tables take over of what the broker says about a push."""
+"""The broker's fields about a push that the tables contain."""
 PARSED: Final = (
     "topic string, partition int, offset bigint, timestamp timestamp, problem string, key binary, value_bytes binary, "
     + POINT_COLUMNS
@@ -44,7 +44,7 @@ _TYPES: Final = {
 def rows_type(columns: str) -> pa.DataType:
     """Returns the Arrow type of a list of rows with columns such as ``topic string, offset bigint``.
 
-    Spark has a function for that, which asks the Java machine: a worker has none.
+    Spark's own function for this needs the JVM, which a worker does not have.
     """
     parts = [column.strip().split(" ") for column in columns.split(",")]
     return pa.list_(pa.struct([pa.field(name, _TYPES[kind]) for name, kind in parts]))
@@ -55,7 +55,7 @@ _PUSHES_PER_PART: Final = 256
 
 
 def parse_pushes(pushes: pa.Array) -> pa.Array:
-    """Returns a list of rows for each push: one row for each value, or one that says why the push cannot be read."""
+    """Returns a list of rows for each push: a row for each value, or one row with the reason why it is unreadable."""
     # A push has dozens of values, so only a part of the rows exists as Python objects at a time.
     parts = [
         pa.array([list(_rows_of(push)) for push in pushes.slice(start, _PUSHES_PER_PART).to_pylist()], ROWS)
@@ -75,7 +75,7 @@ def _rows_of(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     except (ValueError, InvalidRecordError) as error:
         yield {**origin, "problem": str(error), "key": record["key"], "value_bytes": record["value"]}
         return
-    # At least one row, so that the push is seen to have been read.
+    # At least one row, so that the push counts as read.
     if not found:
         yield {**origin, **pushed_by}
     for point in found:
@@ -89,16 +89,16 @@ def _read_headers(headers: Mapping[str, bytes | None]) -> dict[str, Any]:
 
     version = text("schema_version")
     if version != SCHEMA_VERSION:
-        raise ValueError(f"schema_version is {version!r}, and this reads {SCHEMA_VERSION}")
+        raise ValueError(f"schema_version is {version!r}, expected {SCHEMA_VERSION}")
     content = text("content_type")
     if content != "OTLP":
-        raise ValueError(f"content_type is {content!r}, and this reads 'OTLP'")
+        raise ValueError(f"content_type is {content!r}, expected 'OTLP'")
     values: dict[str, Any] = {name: text(name) for name in HEADERS}
     for name in ("node_id", "push_interval_ms"):
         try:
             values[name] = None if values[name] is None else int(values[name])
         except ValueError:
-            raise ValueError(f"{name} is {values[name]!r}, which is no number") from None
+            raise ValueError(f"{name} is {values[name]!r}, which is not a number") from None
     values["terminating"] = values["terminating"] == "true"
     return values
 

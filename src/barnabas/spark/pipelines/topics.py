@@ -1,4 +1,4 @@
-"""The topics that a pipeline reads. They may not be there yet: a broker makes each with its first record."""
+"""Creates the topics that a pipeline reads. The broker itself creates each of them with its first record."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _PAUSE_MS: Final = 100
 
 
 class TopicsMissingError(Exception):
-    """Topics are not there, and the cluster does not make them."""
+    """Topics do not exist, and the cluster does not create them."""
 
 
 def source_options(pipeline: str, topics: Sequence[str], config: PipelineConfig) -> dict[str, str]:
-    """What the source is told. What the user says himself counts more."""
+    """Returns the options of the source. The user's options take precedence."""
     client_id = f"barnabas-pipeline-{pipeline}"
     return {
         "kafka.bootstrap.servers": config.bootstrap_servers,
         "kafka.client.id": client_id,
-        # So that tools which show the lag of groups show that of pipelines.
+        # Lets tools that show the lag of groups show the lag of pipelines.
         "groupId": client_id,
         "subscribe": ",".join(topics),
         "startingOffsets": config.starting_offsets,
@@ -36,10 +36,10 @@ def source_options(pipeline: str, topics: Sequence[str], config: PipelineConfig)
 
 
 def ensure_topics(options: Mapping[str, str], topics: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> None:
-    """Has the cluster make the topics that are not there, and returns when all of them can be read.
+    """Lets the cluster create missing topics, and returns when all of them can be read.
 
-    A query cannot subscribe to a topic that does not exist. Asking about it is enough: the broker makes it as it would
-    for its first record, with the settings of its kind.
+    A query cannot subscribe to a topic that does not exist. A metadata request is enough to create it: the broker uses
+    the same settings as for the first record.
     """
     deadline = clock.hi_res_milliseconds() + TIMEOUT_MS
     with ClusterClient(ClientSettings.of(options), clock=clock) as client:
@@ -49,7 +49,7 @@ def ensure_topics(options: Mapping[str, str], topics: Sequence[str], clock: Cloc
             if not missing:
                 return
             if clock.hi_res_milliseconds() >= deadline:
-                raise TopicsMissingError(f"the cluster has no topic {', '.join(missing)}, and does not make it")
+                raise TopicsMissingError(f"the cluster has no topic {', '.join(missing)}, and does not create it")
             asked = [MetadataRequestTopic(name=name) for name in missing]
             client.send(MetadataRequest(topics=asked, allow_auto_topic_creation=True))
             clock.sleep(_PAUSE_MS)
