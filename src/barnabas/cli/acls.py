@@ -68,7 +68,12 @@ def add_acls(commands: Commands) -> None:
     add_common(listing)
     _add_resources(listing, PATTERN_TYPES)
     listing.add_argument(
-        "--principal", dest="principals", action="append", default=[], metavar="PRINCIPAL", help="only of this one"
+        "--principal",
+        dest="principals",
+        action="append",
+        default=[],
+        metavar="PRINCIPAL",
+        help="only of this principal",
     )
 
     adding = add_command(actions, "add", add_acls_command, "add ACLs", ADD)
@@ -96,7 +101,7 @@ def _add_resources(parser: ArgumentParser, pattern_types: Sequence[str]) -> None
     group.add_argument("--cluster", action="store_true", dest="whole_cluster", help="the cluster")
     default = "any" if "any" in pattern_types else "literal"
     group.add_argument(
-        "--pattern-type", choices=pattern_types, default=default, help=f"how names are meant; default: {default}"
+        "--pattern-type", choices=pattern_types, default=default, help=f"how names are matched; default: {default}"
     )
 
 
@@ -127,9 +132,11 @@ def _add_entries(parser: ArgumentParser) -> None:
         metavar="NAME",
         help="for example Read, Write, DescribeConfigs; default: All",
     )
-    group.add_argument("--producer", action="store_true", help="what a producer needs: on topics and transactional IDs")
+    group.add_argument(
+        "--producer", action="store_true", help="the permissions of a producer on topics and transactional IDs"
+    )
     group.add_argument("--idempotent", action="store_true", help="with --producer: for brokers before Kafka 2.8")
-    group.add_argument("--consumer", action="store_true", help="what a consumer needs: on topics and groups")
+    group.add_argument("--consumer", action="store_true", help="the permissions of a consumer on topics and groups")
 
 
 # -- the options
@@ -155,7 +162,7 @@ def _selection(options: dict[str, Any]) -> Selection:
 
 
 def _rules(options: dict[str, Any], selection: Selection) -> list[Rule]:
-    """Returns the operations on resources that the options mean; raises `UsageError` if they make no sense."""
+    """Returns the operations on resources that the options select; raises `UsageError` if they are inconsistent."""
     from barnabas.security.acl import SUPPORTED_OPERATIONS, AclOperation, ResourceType
 
     if not selection.resources:
@@ -314,7 +321,7 @@ def add_acls_command(cluster: Cluster, **options: Any) -> None:
 
 
 def _pattern_type(resource_type: ResourceType, selection: Selection) -> PatternType:
-    """Returns how the name of a resource is meant. There is one cluster, so its name is never a prefix."""
+    """Returns the pattern type of a resource. There is one cluster, so its name is never a prefix."""
     from barnabas.security.acl import PatternType, ResourceType
 
     return PatternType.LITERAL if resource_type is ResourceType.CLUSTER else selection.pattern_type

@@ -1,4 +1,4 @@
-"""Shares what the admin commands need: a client, output for people or programs, errors."""
+"""The common parts of the admin commands: the client, output as text or JSON, errors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def admin_settings(cluster: Cluster, timeout_ms: int, client_id: str = "barnabas
     settings = cluster.properties(
         {
             "client.id": client_id,
-            "enable.metrics.push": False,  # a command ends before anybody could subscribe to its metrics
+            "enable.metrics.push": False,  # a command ends too soon to push metrics
         }
     )
     timeouts = {"default.api.timeout.ms", "request.timeout.ms"}

@@ -58,7 +58,7 @@ class Cluster:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has named a cluster."""
+        """Whether no cluster was named, so the default address applies."""
         return self._bootstrap is None and "bootstrap.servers" not in {**self._of_file(), **self._given}
 
     def use_file(self, path: str) -> None:
@@ -225,7 +225,7 @@ def http_document(address: str, path: str) -> dict[str, Any]:
     url = f"{base.rstrip('/')}{path}"
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"not the address of an HTTP endpoint: {address!r}")
-    import urllib.error  # takes as long to load as all the rest of the command line
+    import urllib.error  # takes as long to load as the rest of the command line
     import urllib.request
 
     try:

@@ -1,15 +1,15 @@
-"""``barnabas container``: runs a broker in a container, configured by variables as Apache Kafka's image is.
+"""``barnabas container``: runs a broker in a container, configured by the variables of Apache Kafka's image.
 
     KAFKA_NUM_PARTITIONS=3                   num.partitions; "_" stands for ".", "__" for "_", "___" for "-"
-    KAFKA_ADVERTISED_LISTENERS=...           what clients are told; also where to listen, unless KAFKA_LISTENERS says so
+    KAFKA_ADVERTISED_LISTENERS=...           the addresses for clients; also the listeners, without KAFKA_LISTENERS
     CLUSTER_ID=...                           for data directories that are not formatted yet
-    KAFKA_LOG4J_ROOT_LOGLEVEL=WARN           the level of the log
+    KAFKA_LOG4J_ROOT_LOGLEVEL=WARN           the log level
     KAFKA_SSL_KEYSTORE_FILENAME=...          a file in /etc/kafka/secrets; ..._CREDENTIALS: the file of its password
     /mnt/shared/config/server.properties     a file with settings; variables override it
 
-A container with ``process.roles`` in its settings has exactly these. Without, it is one node, broker and controller,
-with the settings on top; Apache Kafka's image has that only if no setting is given at all. Variables that are for a
-Java virtual machine have no effect and are named in a warning.
+If ``process.roles`` is set, the node has exactly the given settings. Otherwise the container is a single node, broker
+and controller, and the given settings override its defaults; Apache Kafka's image uses such defaults only if no setting
+is given. Variables for a Java virtual machine have no effect, and a warning names them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ PREFIX: Final = "KAFKA_"
 MOUNTED: Final = Path("/mnt/shared/config")
 SECRETS: Final = Path("/etc/kafka/secrets")
 DEFAULT_CLUSTER_ID: Final = "5L6g3nShT-eMCtK--X86sw"
-"""That of Apache Kafka's image: containers that are started without CLUSTER_ID are of one cluster."""
+"""The default of Apache Kafka's image: containers without CLUSTER_ID belong to the same cluster."""
 HEALTH: Final = "127.0.0.1:9644"
-"""Where the image's health check asks."""
+"""The HTTP address that the image's health check uses."""
 LOG_LEVEL: Final = "KAFKA_LOG4J_ROOT_LOGLEVEL"
 LEVELS: Final = {
     "TRACE": "debug",
@@ -78,17 +78,19 @@ def add_container(commands: Commands) -> None:
 
 
 def container_command(log_level: str | None, log_format: str) -> None:
-    """Runs the broker that the variables of this process describe."""
+    """Runs a broker with the settings in the variables of this process."""
     log = configure_logging(log_level or level_of(os.environ), log_format)
     settings = container_settings(os.environ, MOUNTED, SECRETS)
     without_effect = sorted(FOR_JAVA & os.environ.keys())
     if without_effect:
-        logger.warning("No effect, because there is no Java virtual machine: %s", ", ".join(without_effect))
+        logger.warning(
+            "These variables have no effect, because there is no Java virtual machine: %s", ", ".join(without_effect)
+        )
     run_broker(settings, lambda: format_directories(settings, os.environ.get("CLUSTER_ID", "")), log)
 
 
 def format_directories(settings: KafkaConfig, cluster_id: str) -> None:
-    """Formats directories that are not formatted, with this cluster id; checks the id of the others."""
+    """Formats unformatted directories with this cluster id; checks the id of the others."""
     from barnabas.broker.node.storage_formatter import format_if_empty, format_storage
 
     if cluster_id:
@@ -108,7 +110,7 @@ def container_settings(environment: Mapping[str, str], mounted: Path, secrets: P
     roles = given.get("process.roles", "broker,controller")
     if roles == "controller":
         if given.pop("advertised.listeners", ""):
-            raise UsageError("KAFKA_ADVERTISED_LISTENERS must not be set for a node that is a controller only")
+            raise UsageError("KAFKA_ADVERTISED_LISTENERS must not be set for a node that is only a controller")
     elif given.get("advertised.listeners") and not given.get("listeners"):
         given["listeners"] = everywhere(given["advertised.listeners"])
     given.setdefault("barnabas.http.listener", HEALTH)
@@ -126,7 +128,7 @@ def container_settings(environment: Mapping[str, str], mounted: Path, secrets: P
 
 
 def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Translates the names of variables into those of settings.
+    """Converts variables to settings.
 
     >>> settings_of({"KAFKA_NODE_ID": "3", "KAFKA_A_B__C___D": "x", "KAFKA_OPTS": "-Xmx1g", "HOME": "/"})
     {'node.id': '3', 'a.b_c-d': 'x'}
@@ -148,7 +150,7 @@ def _is_of_a_store(name: str) -> bool:
 
 
 def stores_of(environment: Mapping[str, str], secrets: Path) -> dict[str, str]:
-    """Returns the settings of key and trust store, whose files and passwords are in a directory of secrets."""
+    """Returns the settings of key store and trust store; their files and passwords are in a directory of secrets."""
     found: dict[str, str] = {}
     for store in STORES:
         name = environment.get(f"KAFKA_SSL_{store.upper()}_FILENAME")
@@ -177,7 +179,7 @@ def _secret(secrets: Path, name: str, variable: str) -> Path:
 
 
 def everywhere(listeners: str) -> str:
-    """Replaces the hosts of listeners by that of all interfaces.
+    """Makes listeners bind to all interfaces.
 
     >>> everywhere("PLAINTEXT://kafka.example.com:9092,V6://[::1]:9093")
     'PLAINTEXT://0.0.0.0:9092,V6://0.0.0.0:9093'
@@ -186,7 +188,7 @@ def everywhere(listeners: str) -> str:
 
 
 def level_of(environment: Mapping[str, str]) -> str | None:
-    """Translates the level of a Java logger. Raises if there is no such level."""
+    """Converts the level of a Java logger; raises `UsageError` if the level is unknown."""
     level = environment.get(LOG_LEVEL, "")
     if level and level.upper() not in LEVELS:
         raise UsageError(f"{LOG_LEVEL} must be one of {', '.join(LEVELS)}: {level!r}")

@@ -76,7 +76,7 @@ def doctor_command(part: str, cluster: Cluster, timeout: float, wait: float, as_
     until = SYSTEM_CLOCK.hi_res_milliseconds() + 1_000 * wait
     while True:
         findings: list[Finding] = []
-        # Findings of a try that fails are not shown if there is time for another.
+        # With --wait, only the findings of the last try are shown.
         shows = not as_json and wait == 0
         for finding in _examine_spark(remote, timeout) if part == SPARK else _examine_cluster(cluster, timeout):
             findings.append(finding)
@@ -107,7 +107,7 @@ def _examine_cluster(cluster: Cluster, timeout_s: float) -> Iterator[Finding]:
 
 
 def _examine_spark(remote: str | None, timeout_s: float) -> Iterator[Finding]:
-    # As it is now: the import of barnabas.spark sets some of these variables.
+    # Copied first, because the import of barnabas.spark sets some of these variables.
     environment = dict(os.environ)
     from barnabas.cli.doctor_spark import examine_spark
 

@@ -70,13 +70,13 @@ def examine_installation() -> Iterator[Finding]:
 
 
 class Security(NamedTuple):
-    """The security of the client that is examined."""
+    """The security settings of the examined client."""
 
     protocol: str = "PLAINTEXT"
     context: ssl.SSLContext | None = None
-    """Of SSL and SASL_SSL."""
+    """For SSL and SASL_SSL."""
     mechanism: ClientMechanism | None = None
-    """Of SASL_PLAINTEXT and SASL_SSL."""
+    """For SASL_PLAINTEXT and SASL_SSL."""
 
     @classmethod
     def of(cls, properties: Mapping[str, Any]) -> Security:
@@ -255,7 +255,7 @@ def _speaks_tls(host: str, port: int, timeout_s: float) -> bool:
 
 
 def _examine_cluster(servers: list[str], timeout_s: float, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    from barnabas.clients.admin import KafkaAdminClient  # only if it gets this far
+    from barnabas.clients.admin import KafkaAdminClient  # only needed if the first steps succeed
 
     limit_ms = int(timeout_s * 1_000)
     own = {

@@ -125,7 +125,7 @@ def ask_api_versions(
 def enabled_mechanisms(host: str, port: int, timeout_s: float, context: ssl.SSLContext | None = None) -> list[str]:
     """Returns the SASL mechanisms that a listener enables; none if it does not use SASL.
 
-    Asks for a mechanism that nobody has. A listener with SASL refuses it with the list of those that it has.
+    Requests an unknown mechanism. A listener with SASL refuses it, and lists the mechanisms that it enables.
     """
     try:
         with Probe(host, port, timeout_s, context) as probe:

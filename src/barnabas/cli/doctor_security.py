@@ -29,7 +29,7 @@ UNKNOWN_ISSUER: Final = frozenset({2, 18, 19, 20, 21})
 
 
 class Certificate(NamedTuple):
-    """What a reader wants to know about a certificate."""
+    """The fields of a certificate that findings show."""
 
     subject: str
     issuer: str
@@ -50,7 +50,7 @@ def check_tls(host: str, port: int, timeout_s: float, context: ssl.SSLContext) -
             certificate = _parsed(secure.getpeercert(binary_form=True))
     except ssl.SSLCertVerificationError as error:
         return Finding(step, "error", *_explain_certificate(host, port, timeout_s, error))
-    except OSError as error:  # TimeoutError, ConnectionError and ssl.SSLError are such
+    except OSError as error:  # includes TimeoutError, ConnectionError and ssl.SSLError
         if _speaks_plaintext(host, port, timeout_s):
             return Finding(
                 step,

@@ -49,12 +49,12 @@ for module in ("pyspark", "pyarrow", "barnabas.spark.data_source", "pyspark_barn
         break
 print(json.dumps(found))
 """
-"""Run by the workers' interpreter: what it is, and the first module that it lacks."""
+"""Run by the workers' interpreter. Prints its path and version, and the first missing module."""
 _PROBE_SECONDS: Final = 120
 
 
 def examine_spark(environment: Mapping[str, str], remote: str | None, timeout_s: float) -> Iterator[Finding]:
-    """Runs all steps. A step that depends on one that failed is left out."""
+    """Runs all steps. Skips steps that depend on a failed one."""
     found = check_pyspark(environment)
     yield found
     if found.status == "error" and find_spec("pyspark") is None:
@@ -175,10 +175,12 @@ def _has(module: str) -> bool:
 
 
 def check_server(remote: str, timeout_s: float) -> Iterator[Finding]:
-    """Checks that a Connect server is there, and that the interpreters of its planner and workers have barnabas."""
+    """Checks that a Connect server responds, and that the interpreters of its planner and workers have barnabas."""
     address = urlsplit(remote)
     if address.scheme != "sc" or not address.hostname:
-        yield Finding("server", "error", f"{remote} is no address of a Connect server", "write it as sc://host:15002")
+        yield Finding(
+            "server", "error", f"{remote} is not the address of a Connect server", "write it as sc://host:15002"
+        )
         return
     reached = check_tcp(address.hostname, address.port or CONNECT_PORT, timeout_s, "server")
     if reached.status == "error":
@@ -205,7 +207,7 @@ def examine_session(spark: SparkSession) -> Iterator[Finding]:
     try:
         yield Finding("server", "ok", f"Spark {spark.version}")
         options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "none"}
-        # The schema is asked of the server's Python process; no broker is.
+        # The server's Python process returns the schema, without connecting to a broker.
         _ = spark.read.format("barnabas").options(**options).load().schema
         yield Finding("server planner", "ok", "finds the format barnabas")
     except Exception as error:  # noqa: BLE001 - whatever the server reports is the finding

@@ -1,4 +1,4 @@
-"""``barnabas generate``: writes files that deploy or watch a broker, for those who installed it without a clone.
+"""``barnabas generate``: writes files that deploy or watch a broker, for installations without the repository.
 
     barnabas generate compose                 compose.yml in this directory
     barnabas generate systemd --out /etc/systemd/system
@@ -53,7 +53,7 @@ ARTEFACTS: Final = {
         "start a broker with --http 127.0.0.1:9644, then: prometheus --config.file prometheus.yml",
     ),
 }
-"""What can be generated. To add something, add its files to ``barnabas/deploy`` and a row here."""
+"""All artefacts. To add one, add its files to ``barnabas/deploy`` and a row here."""
 
 
 def add_generate(commands: Commands) -> None:
@@ -64,7 +64,12 @@ def add_generate(commands: Commands) -> None:
         kind = add_command(kinds, name, generate_command, artefact.summary, text)
         kind.set_defaults(name=name)
         kind.add_argument(
-            "-o", "--out", type=Path, default=Path(), metavar="DIR", help="where to; default: the current directory"
+            "-o",
+            "--out",
+            type=Path,
+            default=Path(),
+            metavar="DIR",
+            help="the directory to write to; default: the current one",
         )
         kind.add_argument("--stdout", action="store_true", help="print the files instead")
         kind.add_argument("-f", "--force", action="store_true", help="overwrite files that exist")

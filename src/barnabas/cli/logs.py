@@ -43,14 +43,14 @@ def configure_logging(level: str | None, style: str = "text") -> StartFilter:
 
 def _formatter(style: str) -> logging.Formatter:
     if style == "json":
-        from barnabas.cli.json_log import JsonFormatter  # for supervisors only
+        from barnabas.cli.json_log import JsonFormatter  # only needed for JSON
 
         return JsonFormatter()
     return ColorFormatter(FORMAT) if is_colored(sys.stderr) else logging.Formatter(FORMAT)
 
 
 class StartFilter:
-    """Drops INFO lines that are no milestones while the broker starts: there are fifty of them, for five that matter.
+    """Drops unimportant INFO lines while the broker starts: five of more than fifty matter.
 
     If the start fails, the error says why; ``--log-level info`` shows all lines.
     """

@@ -16,7 +16,7 @@
     barnabas users                    shows, creates and deletes SCRAM users
     barnabas tokens                   creates, shows and expires delegation tokens
     barnabas telemetry                subscribes to metrics of clients
-    barnabas pipeline                 builds tables of all that with Spark
+    barnabas pipeline                 builds tables of telemetry with Spark
     barnabas report                   renders these tables as a page with charts
     barnabas doctor                   finds out why a client cannot connect
     barnabas generate                 writes files to deploy and watch a broker: compose, systemd, grafana, prometheus

@@ -15,7 +15,7 @@ class Pace:
     """Limits its caller to ``rate`` operations a second, on average since the start.
 
     A caller that was delayed by something else catches up with a burst. ``catch_up_ms`` limits that burst to the
-    operations of so much time.
+    operations of that much time.
     """
 
     def __init__(self, rate: float | None, clock: Clock, catch_up_ms: float = math.inf) -> None:

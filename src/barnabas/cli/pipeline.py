@@ -1,4 +1,4 @@
-"""``barnabas pipeline``: tables of what brokers write about themselves and their clients, made by Spark.
+"""``barnabas pipeline``: builds tables of client telemetry, the request log and quota usage with Spark.
 
 barnabas pipeline list
 barnabas pipeline run requests --once --out tables
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from barnabas.spark.pipelines.config import TableOptions
     from barnabas.spark.pipelines.quota_proposal import ProposedLimit
 
-DESCRIPTION: Final = """Pipelines make tables of the topics __client_telemetry, __request_log and __quota_usage, on
-Spark. They need the extra: pip install 'barnabas[spark]', and Java 17 or later."""
-RUN: Final = """Runs a pipeline: until Ctrl-C, or with --once until it has read what there is. It goes on where it has
-stopped, and counts every record once.
+DESCRIPTION: Final = """Pipelines build tables of the topics __client_telemetry, __request_log and __quota_usage, with
+Spark. They need the extra (pip install 'barnabas[spark]') and Java 17 or later."""
+RUN: Final = """Runs a pipeline until Ctrl-C, or with --once until it has read all records. The next run continues
+where it stopped, and counts every record once.
 
   barnabas pipeline run telemetry --out tables
   barnabas pipeline run quotas --once --out tables
@@ -51,7 +51,7 @@ stopped, and counts every record once.
   barnabas pipeline run lake --topic orders --format delta --values json --schema 'id bigint, total double'"""
 SHOW: Final = "Shows rows of a table."
 CONVERT: Final = """Converts the tables of release 0.1 in a directory to Delta tables (--format: to Iceberg).
-Stop the pipelines first. A conversion that was interrupted can run again; the old files are deleted at its end."""
+Stop the pipelines first. An interrupted conversion can run again; the old files are deleted at its end."""
 TABLE_FORMATS: Final = ("delta", "iceberg")
 DEFAULT_OUT: Final = "barnabas-tables"
 LAKE: Final = "lake"
@@ -60,30 +60,30 @@ _WIDTH: Final = 36
 
 
 def add_pipeline(commands: Commands) -> None:
-    parser = commands.add_parser("pipeline", help="make tables of telemetry, on Spark", description=DESCRIPTION)
+    parser = commands.add_parser("pipeline", help="build tables of telemetry with Spark", description=DESCRIPTION)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
     add_command(actions, "list", list_command, "show the pipelines", "Shows the pipelines and their tables.")
 
     running = add_command(actions, "run", run_command, "run a pipeline", RUN)
     add_cluster(running)
     running.add_argument("name", help="the pipeline; see barnabas pipeline list")
-    running.add_argument("--once", action="store_true", help="end when all that there is has been read")
+    running.add_argument("--once", action="store_true", help="end when all records have been read")
     _add_place(running)
     running.add_argument(
-        "--keep", default="168h", metavar="TIME", help="how long unused files of the tables stay; 168h if left out"
+        "--keep", default="168h", metavar="TIME", help="how long unused files of the tables are kept; default: 168h"
     )
     running.add_argument(
-        "--checkpoint", metavar="DIR", help="where to note how far it has read, if not beside the tables"
+        "--checkpoint", metavar="DIR", help="where Spark stores its offsets; default: beside the tables"
     )
     running.add_argument(
         "--from",
         dest="starting_offsets",
         default="earliest",
         metavar="OFFSETS",
-        help="where to start the first time: earliest (the default), latest, or JSON as Spark's Kafka source has it",
+        help="where the first run starts: earliest (the default), latest, or JSON as for Spark's Kafka source",
     )
-    running.add_argument("--every", default="10s", metavar="TIME", help="how often there is a batch; 10s if left out")
-    running.add_argument("--lateness", default="10m", metavar="TIME", help="how late a record may be; 10m if left out")
+    running.add_argument("--every", default="10s", metavar="TIME", help="the interval between batches; default: 10s")
+    running.add_argument("--lateness", default="10m", metavar="TIME", help="how late a record may be; default: 10m")
     running.add_argument(
         "--option",
         dest="options",
@@ -100,14 +100,14 @@ def add_pipeline(commands: Commands) -> None:
     showing.add_argument("name", help="the pipeline")
     showing.add_argument("table", help="the table")
     _add_place(showing)
-    showing.add_argument("-n", "--count", type=int, default=20, metavar="N", help="so many rows; 20 if left out")
+    showing.add_argument("-n", "--count", type=int, default=20, metavar="N", help="the number of rows; default: 20")
 
     add_status_command(actions, _add_tables)
     add_project_commands(actions)
 
     converting = add_command(actions, "convert", convert_command, "convert tables of release 0.1", CONVERT)
-    converting.add_argument("directory", metavar="DIR", help="the directory that the pipelines' --out named")
-    converting.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; local[*] if left out")
+    converting.add_argument("directory", metavar="DIR", help="the directory that was the pipelines' --out")
+    converting.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; default: local[*]")
     _add_table_options(converting)
 
 
@@ -117,7 +117,7 @@ def _add_table_options(parser: ArgumentParser) -> None:
         "--format",
         dest="table_format",
         choices=TABLE_FORMATS,
-        help="the format of the tables; that of the existing ones, else delta, if left out",
+        help="the format of the tables; default: the format of existing tables, else delta",
     )
     tables.add_argument("--catalog", metavar="NAME", help="iceberg: a catalog of pyiceberg's configuration")
     tables.add_argument(
@@ -132,7 +132,7 @@ def _add_table_options(parser: ArgumentParser) -> None:
 
 def _add_tables(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"where the tables are; {DEFAULT_OUT} if left out"
+        "--out", default=DEFAULT_OUT, metavar="DIR", help=f"the directory of the tables; default: {DEFAULT_OUT}"
     )
     _add_table_options(parser)
 
@@ -145,19 +145,26 @@ def table_options_of(table_format: str | None, catalog: str | None, table_option
 
 def _add_place(parser: ArgumentParser) -> None:
     _add_tables(parser)
-    parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; local[*] if left out")
+    parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; default: local[*]")
 
 
 def _add_quota_options(parser: ArgumentParser) -> None:
     quotas = parser.add_argument_group("quota-advice and quota-dry-run")
     quotas.add_argument(
-        "--capacity", action="append", default=[], metavar="QUOTA=AMOUNT", help="what a broker can take, per second"
+        "--capacity", action="append", default=[], metavar="QUOTA=AMOUNT", help="the capacity of a broker, per second"
     )
     quotas.add_argument(
-        "--by", choices=("user", "client-id", "user,client-id"), default="client-id", help="what a tenant is"
+        "--by",
+        choices=("user", "client-id", "user,client-id"),
+        default="client-id",
+        help="what identifies a tenant; default: client-id",
     )
     quotas.add_argument(
-        "--headroom", type=float, default=1.25, metavar="X", help="of the well-behaved: 1.25 times the peak"
+        "--headroom",
+        type=float,
+        default=1.25,
+        metavar="X",
+        help="limit of a well-behaved client, as a multiple of its peak; default: 1.25",
     )
     quotas.add_argument(
         "--simultaneous", action="store_true", help="as if all tenants had their peaks at the same time"
@@ -170,16 +177,16 @@ def _add_quota_options(parser: ArgumentParser) -> None:
         metavar="QUOTA=AMOUNT,ENTITY",
         help="a limit to try, such as producer_byte_rate=2MB,client-id=reports or ...,user (the default user)",
     )
-    quotas.add_argument("--advised", action="store_true", help="try the limits that quota-advice has come to")
+    quotas.add_argument("--advised", action="store_true", help="try the limits of quota-advice")
     quotas.add_argument(
-        "--clients", choices=("backlog", "shift"), default="backlog", help="what clients do that are held back"
+        "--clients", choices=("backlog", "shift"), default="backlog", help="how throttled clients behave"
     )
     quotas.add_argument("--only", metavar="PATTERN", help="only clients whose id matches")
     quotas.add_argument("--windows", default="11x1", metavar="NxS", help="quota.window.num x quota.window.size.seconds")
 
 
 def list_command() -> None:
-    """Shows what there is."""
+    """Shows the pipelines and their tables."""
     from barnabas.cli.quota_output import print_rich, table
     from barnabas.spark.pipelines.runner import JOBS, STREAMS, TABLES
 
@@ -188,7 +195,7 @@ def list_command() -> None:
         for name, stream in STREAMS.items()
     ]
     rows += [(name, text, "quotas/traffic", ", ".join(one.name for one in TABLES[name])) for name, text in JOBS.items()]
-    rows.append((LAKE, "any topic as a table: its records, each once", "--topic", "--table"))
+    rows.append((LAKE, "any topic as a table, with each record exactly once", "--topic", "--table"))
     print_rich(table(("pipeline", "makes", "of", "tables"), rows))
 
 
@@ -234,7 +241,7 @@ def run_command(
     lake_options = {option: further.pop(option) for option in LAKE_OPTIONS}
     metrics = further.pop("metrics")
     if metrics and name in JOBS:
-        raise UsageError(f"--metrics is for pipelines that read topics, and {name} does not")
+        raise UsageError(f"--metrics is only for pipelines that read topics, not for {name}")
     if name == LAKE:
         lake = lake_config(config, **lake_options)
         shown = observed(progress_display(), f"{LAKE}/{lake.name}", lake.store, cluster, metrics)
@@ -301,7 +308,7 @@ def _advise(
     windows: str,
     limits: list[str],
     advised: bool,
-    clients: str,  # noqa: ARG001 - of the dry run
+    clients: str,  # noqa: ARG001 - for the dry run
 ) -> None:
     from barnabas.cli.quota_output import parse_amount
     from barnabas.spark.pipelines.quota_advice import AdviceOptions
@@ -329,7 +336,7 @@ def _dry_run(
     *,
     capacity: list[str],
     by: str,
-    headroom: float,  # noqa: ARG001 - of the advice
+    headroom: float,  # noqa: ARG001 - for the advice
     simultaneous: bool,
     only: str | None,
     windows: str,
@@ -371,12 +378,12 @@ def parse_windows(text: str) -> QuotaWindows:
 
     samples, by, seconds = text.partition("x")
     if not (by and samples.isdecimal() and seconds.isdecimal() and int(samples) and int(seconds)):
-        raise UsageError(f"--windows: {text!r} is not a number of windows and their seconds, such as 11x1")
+        raise UsageError(f"--windows must be the number of windows and their seconds, such as 11x1: {text!r}")
     return QuotaWindows(int(samples), int(seconds))
 
 
 def parse_limit(text: str) -> ProposedLimit:
-    """A limit and whom it is for; a name that is left out is the default.
+    """Parses a limit and its entity; an entity type without a name is the default entity.
 
     >>> parse_limit("producer_byte_rate=2MB,client-id=reports").limit
     2000000.0
@@ -394,7 +401,7 @@ def parse_limit(text: str) -> ProposedLimit:
             raise UsageError(f"--limit: {part!r} in {text!r} is neither user=... nor client-id=...")
         names[kind] = name if has_name else DEFAULT
     if not names:
-        raise UsageError(f"--limit: {text!r} does not say whom it is for, such as client-id=reports")
+        raise UsageError(f"--limit: {text!r} has no entity, such as client-id=reports")
     try:
         return ProposedLimit(quota, QuotaEntity(names.get("user"), names.get("client-id")), parse_amount(amount))
     except ValueError as error:
@@ -410,7 +417,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets, in the place of Spark's handler, which raises in the middle of whatever there is."""
+    """Yields an event that Ctrl-C sets. Replaces Spark's handler, which raises in the middle of any operation."""
     stop = threading.Event()
     before = {one: signal.signal(one, lambda *_: stop.set()) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -422,7 +429,7 @@ def _stop_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def _session(application: str, master: str) -> Iterator[SparkSession]:
-    """A Spark session; what goes wrong in it ends the command with one line."""
+    """Yields a Spark session. An error in it ends the command with a one-line message."""
     from barnabas.spark.java_runtime import JavaMissingError
     from barnabas.spark.pipelines.runner import PipelineError, cause_of
     from barnabas.spark.session import make_session
@@ -451,7 +458,7 @@ def _print(frame: DataFrame) -> None:
     columns = [name for name in frame.columns if name != "sketch"]
     rows = [[_text(value) for value in row] for row in frame.select(*columns).collect()]
     if not rows:
-        say("There is nothing in it.\n", sys.stdout)
+        say("The table is empty.\n", sys.stdout)
         return
     print_rich(table(columns, rows))
 

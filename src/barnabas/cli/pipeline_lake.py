@@ -1,4 +1,4 @@
-"""The options of ``barnabas pipeline run lake``: which topics become which table."""
+"""The options of ``barnabas pipeline run lake``: topics, table and value format."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ VALUES: Final = ("raw", "json", "avro", "protobuf")
 def add_lake_options(parser: ArgumentParser) -> None:
     lake = parser.add_argument_group("lake")
     lake.add_argument("--topic", dest="topics", action="append", default=[], metavar="TOPIC", help="a topic to read")
-    lake.add_argument("--table", metavar="NAME", help="the table's name, if not that of the topic")
-    lake.add_argument("--values", choices=VALUES, default="raw", help="what the values are; raw (bytes) if left out")
+    lake.add_argument("--table", metavar="NAME", help="the name of the table; default: the name of the topic")
+    lake.add_argument("--values", choices=VALUES, default="raw", help="the format of the values; default: raw (bytes)")
     lake.add_argument(
         "--schema",
         metavar="SCHEMA",
@@ -32,7 +32,7 @@ def add_lake_options(parser: ArgumentParser) -> None:
     lake.add_argument(
         "--registry-header",
         action="store_true",
-        help="values begin with the header of a schema registry; not looked up",
+        help="values begin with the header of a schema registry; the schema is not looked up",
     )
 
 
@@ -46,7 +46,7 @@ def lake_config(
     message: str | None,
     registry_header: bool,
 ) -> LakeConfig:
-    """From the options; `UsageError` says what is wrong with them."""
+    """Makes the configuration from the options; raises `UsageError` if they are invalid."""
     from barnabas.spark.pipelines.lake import LakeConfig
     from barnabas.spark.pipelines.lake_values import ValueFormatError, value_format
 

@@ -18,11 +18,11 @@ usage and of an example topic, in Python and SQL, with expectations and dead let
 
   barnabas pipeline init shop -b localhost:9092
   barnabas pipeline refresh shop"""
-REFRESH: Final = """Updates the tables of a declared project once, with spark-pipelines: streaming tables read what is
-new, materialized views are computed again."""
+REFRESH: Final = """Updates the tables of a declared project once, with spark-pipelines: streaming tables read new
+records, materialized views are computed again."""
 ALL: Final = "all"
 LOCAL: Final = "local[*,4]"
-"""A server of its own, on all cores. A task that fails is tried again: on a busy laptop workers start slowly."""
+"""A server of its own, on all cores. Failed tasks are retried: on a busy laptop workers start slowly."""
 
 
 def add_project_commands(actions: Commands) -> None:
@@ -41,7 +41,7 @@ def add_project_commands(actions: Commands) -> None:
         "--remote",
         default=LOCAL,
         metavar="URL",
-        help=f"a Spark Connect server, such as sc://host:15002; {LOCAL}, one of its own, if left out",
+        help=f"a Spark Connect server, such as sc://host:15002; default: {LOCAL}, a server of its own",
     )
 
 
@@ -75,7 +75,7 @@ def refresh_command(directory: Path, dry_run: bool, tables: str | None, full: st
     if dry_run and (tables or full):
         raise UsageError("--dry-run checks all tables: it takes neither --tables nor --full")
     if full == ALL and tables:
-        raise UsageError(f"--full {ALL} updates all tables: it does not go with --tables")
+        raise UsageError(f"--full {ALL} updates all tables: it cannot be used with --tables")
     arguments = ["--remote", remote, "dry-run" if dry_run else "run"]
     if tables:
         arguments += ["--refresh", tables]

@@ -1,4 +1,4 @@
-"""``barnabas pipeline status``: what each pipeline does, how far behind it is, and why it is stuck."""
+"""``barnabas pipeline status``: shows the state and the lag of each pipeline, and why it is stuck."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from barnabas.spark.pipelines.status import PipelineStatus
     from barnabas.spark.pipelines.tables import TableStore
 
-STATUS: Final = """Shows what each pipeline does, how far behind it is, and why it is stuck: a process that has ended,
+STATUS: Final = """Shows the state and the lag of each pipeline, and why it is stuck: a process that has ended,
 a cluster that cannot be reached, a batch that fails, records that arrive faster than they are processed.
 
-Exit code 0: all pipelines are all right. Exit code 1: one of them is not."""
+Exit code 0: all pipelines are healthy. Exit code 1: at least one needs attention."""
 TROUBLE: Final = frozenset({"failed", "dead", "stuck", "slow", "falling behind"})
 TIMEOUT_MS: Final = 10_000
 
 
 def add_status_command(actions: Commands, add_place: Callable[[ArgumentParser], None]) -> None:
-    """``add_place`` adds the options that say where the tables are."""
+    """Adds the command. ``add_place`` adds the options for the location of the tables."""
     parser = add_command(actions, "status", status_command, "show what pipelines do and why they are stuck", STATUS)
     add_cluster(parser)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a pipeline, or lake/TABLE; all of them if left out")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a pipeline, or lake/TABLE; default: all")
     add_place(parser)
     parser.add_argument("--json", dest="as_json", action="store_true", help="as JSON")
 
@@ -47,7 +47,7 @@ def add_metrics_option(parser: ArgumentParser) -> None:
 def observed(
     display: ProgressDisplay, name: str, store: Callable[[], TableStore], cluster: Cluster, metrics: str | None
 ) -> Iterator[ProgressDisplay]:
-    """Yields a display that also writes the status of the pipeline, and serves its metrics if that is wanted."""
+    """Yields a display that also writes the status of the pipeline, and serves its metrics at an address if given."""
     from barnabas.common.config_def import ConfigError
     from barnabas.spark.pipelines.query_metrics import QueryMetrics, serve_metrics
     from barnabas.spark.pipelines.status import PipelineStatus, StatusDisplay
@@ -153,7 +153,7 @@ def _found(out: str, names: Sequence[str], tables: TableOptions) -> Iterator[Pip
 
 
 def _ask(cluster: Cluster, status: PipelineStatus) -> ClusterState:
-    """Asks the cluster for the ends of the partitions that the pipeline reads."""
+    """Looks up the end offsets of the partitions that the pipeline reads."""
     from barnabas import KafkaConsumer, TopicPartition
     from barnabas.common.errors import BarnabasError
     from barnabas.spark.pipelines.status import Cluster as ClusterState
@@ -164,7 +164,7 @@ def _ask(cluster: Cluster, status: PipelineStatus) -> ClusterState:
         settings["bootstrap.servers"] = status.bootstrap_servers
     try:
         with KafkaConsumer(settings) as consumer:
-            # A pipeline without a batch has no partitions: then this only tells whether the cluster responds.
+            # A pipeline without a batch has no partitions: then this only checks that the cluster responds.
             known = consumer.list_topics()
             ends = consumer.end_offsets([one for one in partitions if one.topic in known])
     except (BarnabasError, OSError) as error:

@@ -258,7 +258,7 @@ def _progress(inputs: list[_Input], *, hidden: bool) -> Iterator[Any]:
     if hidden or typing or not sys.stderr.isatty():
         yield lambda _octets, _records: None
         return
-    from rich.console import Console  # takes as long to load as all the rest of the command line
+    from rich.console import Console  # takes as long to load as the rest of the command line
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     known = all(source.size for source in inputs)

@@ -1,4 +1,4 @@
-"""``barnabas secure``: certificates, users and settings for a laptop or a test cluster, for people without a PKI."""
+"""``barnabas secure``: creates certificates, users and settings for a laptop or a test cluster without a PKI."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from barnabas.security.tls.local_authority import LocalAuthority
 
 DESCRIPTION: Final = """\
-Makes a certificate authority, a certificate for the broker, one for each user, and SCRAM users with random passwords.
-Writes the settings of the broker, and of clients in Java, with librdkafka and in Python. For laptops and tests: a real
-installation has its certificates from an authority that somebody looks after. Existing files are never overwritten:
-with an authority that is in DIR already, only what is missing is made.
+Creates a certificate authority, a certificate for the broker, one for each user, and SCRAM users with random passwords.
+Writes the settings of the broker, and of clients in Java, with librdkafka and in Python. It is meant for laptops and
+tests; in production, use certificates of a managed authority. Existing files are never overwritten: if DIR already has
+an authority, only missing files are created.
 
   barnabas secure ~/secrets --host kafka.local --user alice --user bob"""
 AUTHORITY: Final = "authority.pem"
@@ -30,7 +30,7 @@ SERVER_PROPERTIES: Final = "server.properties"
 
 
 def add_secure(commands: Commands) -> None:
-    parser = add_command(commands, "secure", secure_command, "make certificates, users and settings", DESCRIPTION)
+    parser = add_command(commands, "secure", secure_command, "create certificates, users and settings", DESCRIPTION)
     parser.add_argument("directory", metavar="DIR", type=Path, help="where to write; created with mode 0700")
     parser.add_argument(
         "--host", action="append", default=[], dest="hosts", metavar="NAME", help="a name or address of the broker"
@@ -74,7 +74,7 @@ def secure_command(directory: Path, hosts: list[str], users: list[str], port: in
         raise CommandError(str(error)) from None
     except (OSError, ValueError, ImportError) as error:
         raise CommandError(f"cannot write to {directory}: {reason(error)}") from None
-    say("".join(f"{directory / name}\n" for name in written) or "Everything was there already.\n", sys.stdout)
+    say("".join(f"{directory / name}\n" for name in written) or "All files exist already.\n", sys.stdout)
     say(
         f"\nStart the broker:\n"
         f"  barnabas format --config {directory / SERVER_PROPERTIES} --add-scram @{directory / USERS}\n"
@@ -124,7 +124,7 @@ transaction.state.log.min.isr=1
 
 
 def _client_settings(directory: Path, host: str, port: int, name: str, password: str) -> dict[str, str]:
-    """Returns the settings of a user, by the suffix of their file."""
+    """Returns the client settings of a user, by file suffix."""
     address = f"{host}:{port}"
     return {
         "properties": f"""\

@@ -1,7 +1,7 @@
-"""Tells systemd, or another supervisor that speaks its protocol, how far the broker is (sd_notify).
+"""Notifies systemd, or another supervisor with its protocol, of the broker's state (sd_notify).
 
-The supervisor names a datagram socket in ``$NOTIFY_SOCKET``. ``Type=notify`` in a unit waits for READY before it starts
-what depends on the broker. With ``WatchdogSec=`` it restarts a broker from which it hears nothing for that long.
+The supervisor names a datagram socket in ``$NOTIFY_SOCKET``. With ``Type=notify`` in a unit it waits for READY before
+it starts dependent units. With ``WatchdogSec=`` it restarts a broker that sends no message for that long.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ EXTENSION_US: Final = 60_000_000
 
 
 class ServiceManager:
-    """A supervisor that wants to be notified. Its messages are never waited for, and a lost one is no error."""
+    """Sends messages to a supervisor. Sending never blocks, and a lost message is not an error."""
 
     def __init__(self, address: str, watchdog_s: float | None = None) -> None:
-        # A leading "@" stands for the zero byte of an address that is not in the file system.
+        # A leading "@" stands for the zero byte of an abstract socket address.
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self.watchdog_s = watchdog_s
-        """The longest silence that the supervisor accepts; None if it does not watch."""
+        """The maximum time between two messages; None without a watchdog."""
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> Self | None:
-        """Returns the supervisor that the environment names, or None. Removes its variables: children do not notify."""
+        """Returns the supervisor named in the environment, or None. Removes its variables: children do not notify."""
         address = environment.pop("NOTIFY_SOCKET", "")
         limit, process = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
         if not address.startswith(("/", "@")):

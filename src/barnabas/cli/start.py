@@ -67,7 +67,7 @@ def add_start(commands: Commands) -> None:
 def add_logging(parser: ArgumentParser) -> None:
     """Adds the options of the log."""
     parser.add_argument(
-        "--log-level", choices=LEVELS, help="default: info, but for the details of a start; give info to see them"
+        "--log-level", choices=LEVELS, help="default: info, without the details of startup; --log-level info shows them"
     )
     parser.add_argument(
         "--log-format", choices=STYLES, default="text", help="text, or one JSON object per line; default: text"
@@ -110,7 +110,7 @@ def run_broker(
     ready_file: Path | None = None,
     quiet: bool = False,
 ) -> None:
-    """Runs a broker until a signal stops it. ``prepare`` formats its data directories, if it may."""
+    """Runs a broker until a signal stops it. ``prepare`` formats its data directories, if allowed."""
     from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
     from barnabas.common.config_def import ConfigError
     from barnabas.common.errors import BarnabasError
@@ -146,7 +146,7 @@ def run_broker(
 
 
 def service_manager() -> ServiceManager | None:
-    """Returns the supervisor that wants to be notified, if there is one."""
+    """Returns the supervisor to notify, if there is one."""
     if "NOTIFY_SOCKET" not in os.environ:
         return None  # the common case, without loading a module
     from barnabas.cli.service_manager import ServiceManager
@@ -155,7 +155,7 @@ def service_manager() -> ServiceManager | None:
 
 
 def wait_for_signal(stop: StopSignals, server: KafkaRaftServer, manager: ServiceManager | None) -> signal.Signals:
-    """Waits for the signal that stops the broker. Tells the supervisor meanwhile that the broker serves."""
+    """Waits for the signal that stops the broker. Meanwhile it notifies the supervisor that the broker serves."""
     if manager is None:
         return stop.wait()
     manager.ready(f"Serving {server.bootstrap_servers if server.broker is not None else 'as a controller'}")
@@ -171,7 +171,7 @@ def wait_for_signal(stop: StopSignals, server: KafkaRaftServer, manager: Service
 
 
 def recovery_listener(manager: ServiceManager | None, quiet: bool) -> Callable[[int, int], None] | None:
-    """Returns what to call while logs are recovered after a crash."""
+    """Returns the callback for the progress of log recovery after a crash; None if there is nothing to notify."""
     if manager is None:
         return None if quiet else print_recovery_progress
 

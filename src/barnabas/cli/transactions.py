@@ -259,7 +259,7 @@ def abort_command(
             named = f"at offset {start_offset}" if producer_id is None else f"of producer {producer_id}"
             raise CommandError(f"{where} has no open transaction {named}")
         confirm(f"Abort the transaction of producer {found.producer_id} in {where}?", assume_yes)
-        # A transaction that was begun by a version without markers of its own has no coordinator epoch yet.
+        # A producer without any transaction marker in the partition has no coordinator epoch yet.
         epoch = 0 if found.coordinator_epoch is None else found.coordinator_epoch
         admin.abort_transaction(AbortTransactionSpec(where, found.producer_id, found.producer_epoch, epoch))
     tell(f"{where}: aborted the transaction of producer {found.producer_id}")

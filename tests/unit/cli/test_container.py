@@ -139,7 +139,7 @@ def test_stores_come_from_the_directory_of_secrets(tmp_path: Path, monkeypatch: 
         ({"KAFKA_NUM_PARTITIONS": "many"}, "num.partitions"),
         (
             {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://a:1"},
-            "must not be set for a node that is a controller only",
+            "must not be set for a node that is only a controller",
         ),
     ],
 )
