@@ -43,15 +43,15 @@ def _definition() -> ConfigDef:
 
 
 CONFIG: Final = _definition()
-"""All settings that an admin client has."""
+"""The definitions of all settings of an admin client."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminClientConfig:
-    """The settings of an admin client, checked.
+    """The validated settings of an admin client.
 
-    ``default.api.timeout.ms`` is for a whole operation and ``request.timeout.ms`` for each attempt, so the first cannot
-    be shorter than the second. The default of either gives way to a value that was given for the other.
+    ``default.api.timeout.ms`` limits a whole operation, and ``request.timeout.ms`` each attempt. So the first must not
+    be shorter than the second. If only one of them is set, the default of the other is adjusted.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -67,7 +67,7 @@ class AdminClientConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, object] | None = None, **keywords: object) -> AdminClientConfig:
-        """From a mapping with Kafka's names, from keywords, or from both."""
+        """Parses settings from a mapping with Kafka's names, from keywords, or from both."""
         refuse_unknown(keywords, CONFIG)
         given = {name: _plain(value) for name, value in client_properties(config, keywords).items()}
         values = CONFIG.parse(given)

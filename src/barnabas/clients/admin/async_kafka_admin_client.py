@@ -80,7 +80,7 @@ class AsyncKafkaAdminClient:
         """Returns the current value of one metric; tags have underscores for hyphens."""
         return self._admin.metric(name, group, **tags)
 
-    async def client_instance_id(self, timeout: float) -> Uuid:  # noqa: ASYNC109 - that of the client underneath
+    async def client_instance_id(self, timeout: float) -> Uuid:  # noqa: ASYNC109 - passed to the underlying client
         """Returns this client's instance id for telemetry (KIP-714)."""
         return await asyncio.to_thread(self._admin.client_instance_id, timeout)
 

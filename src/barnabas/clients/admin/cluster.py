@@ -126,7 +126,9 @@ async def describe_metadata_quorum(operation: Operation) -> QuorumInfo:
         raise_for_code(response.error_code, response.error_message)
         rows = [row for topic in response.topics for row in topic.partitions]
         if len(rows) != 1:
-            raise UnknownServerError(f"DescribeQuorum told of {len(rows)} partitions; the metadata log has one.")
+            raise UnknownServerError(
+                f"The DescribeQuorum response has {len(rows)} partitions; the metadata log has one."
+            )
         row = rows[0]
         raise_for_code(row.error_code, row.error_message)
         return QuorumInfo(

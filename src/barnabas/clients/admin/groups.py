@@ -91,7 +91,7 @@ class GroupListing:
 
     @property
     def is_simple_consumer_group(self) -> bool:
-        """Whether it only has offsets, committed by a client that is no member."""
+        """Whether the group only has offsets, committed by a client that is not a member."""
         return self.type is GroupType.CLASSIC and not self.protocol_type
 
 

@@ -51,7 +51,7 @@ async def elect_leaders(
 ) -> Results[TopicPartition, bool]:
     """Elects leaders of some partitions, or of all that need it.
 
-    Returns for each whether an election was needed; it is no error if not."""
+    Returns whether each partition needed an election; if it did not, that is not an error."""
     wanted = None if partitions is None else list(dict.fromkeys(partitions))
 
     def request() -> elect_api.ElectLeadersRequest:

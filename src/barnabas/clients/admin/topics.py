@@ -310,7 +310,9 @@ async def describe_topics(
     without paging send one response. The former always report the authorized operations, the latter on request.
     """
     names = list(dict.fromkeys(topics))
-    failed: dict[str, ApiError] = {name: InvalidTopicError("A topic has a name.") for name in names if not name}
+    failed: dict[str, ApiError] = {
+        name: InvalidTopicError("The name of a topic must not be empty.") for name in names if not name
+    }
     wanted = [name for name in names if name]
     if not wanted:
         return Results({}, failed).checked(partial)
@@ -440,7 +442,7 @@ async def describe_topics_by_id(
     """Returns topics by id."""
     ids = list(dict.fromkeys(topic_ids))
     if ZERO_UUID in ids:
-        raise InvalidTopicError("The id of zeros is the id of no topic.")
+        raise InvalidTopicError("A topic ID must not be zero.")
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=None, topic_id=one) for one in ids], allow_auto_topic_creation=False
     )

@@ -41,7 +41,7 @@ class ClientError(BarnabasError):
 
 
 class ConnectionFailedError(ClientError):
-    """No broker was reachable: a wrong address, an unknown host, or a server that is no Kafka broker."""
+    """No broker was reachable: a wrong address, an unknown host, or a server that is not a Kafka broker."""
 
 
 class RequestTimedOutError(ClientError):
@@ -155,7 +155,7 @@ class BlockingClient:
         if response.authentication_error is not None:
             raise response.authentication_error
         if response.version_mismatch is not None:
-            raise ClientError(f"{where} cannot be asked for {title}: {response.version_mismatch}")
+            raise ClientError(f"{title} cannot be sent to {where}: {response.version_mismatch}")
         if response.timed_out:
             raise RequestTimedOutError(f"{where} did not respond to {title} within {self._request_timeout_ms} ms")
         reason = response.reason or self._client.last_error(node.id_string) or f"{where} closed the connection"

@@ -58,7 +58,7 @@ def client_properties(config: Mapping[str, object] | None, keywords: Mapping[str
 
 
 def split_positional(given: Iterable[object]) -> tuple[Mapping[str, object] | None, list[str]]:
-    """The settings and the topics among the positional arguments of a consumer.
+    """Returns the settings and the topics in the positional arguments of a consumer.
 
     >>> split_positional(("orders", "returns")), split_positional(({"group.id": "billing"},))
     ((None, ['orders', 'returns']), ({'group.id': 'billing'}, []))
@@ -81,7 +81,7 @@ def split_positional(given: Iterable[object]) -> tuple[Mapping[str, object] | No
 
 
 def refuse_unknown(keywords: Iterable[str], definition: ConfigDef) -> None:
-    """Raises TypeError for keywords that are no settings, with the closest setting.
+    """Raises TypeError for keywords that are not settings, and suggests the closest one.
 
     Unknown names in a mapping are accepted, because they may be meant for a plug-in.
     """
@@ -96,7 +96,7 @@ def refuse_unknown(keywords: Iterable[str], definition: ConfigDef) -> None:
 
 
 def define_common(definition: ConfigDef) -> ConfigDef:
-    """The settings of connections, metadata and metrics."""
+    """Defines the settings of connections, metadata and metrics."""
     at_least_0 = Range.at_least(0)
     distinct = ValidList.any_non_duplicate_values(empty_allowed=True, null_allowed=False)
     define = definition.define
@@ -243,7 +243,7 @@ def define_common(definition: ConfigDef) -> ConfigDef:
 
 
 def define_security(definition: ConfigDef) -> ConfigDef:
-    """The settings of TLS and SASL."""
+    """Defines the settings of TLS and SASL."""
     distinct = ValidList.any_non_duplicate_values(empty_allowed=True, null_allowed=False)
     definition.define(
         "security.protocol",

@@ -35,7 +35,7 @@ def make_metrics(values: ConfigValues, client_id: str, clock: Clock) -> Metrics:
 
 
 def _show_app_info(metrics: Metrics, now_ms: int) -> None:
-    """Adds the app-info metrics. A wheel has no commit id, so it is what Kafka's clients report without theirs."""
+    """Adds the app-info metrics. A wheel has no commit id, so its value is Kafka's value for an unknown one."""
     values = {"version": barnabas.__version__, "commit-id": UNKNOWN, "start-time-ms": now_ms}
     for name, value in values.items():
         metrics.add_metric(

@@ -1,4 +1,4 @@
-"""The SASL mechanism of a client, made of its settings.
+"""Creates the SASL mechanism of a client from its settings.
 
 ==============  ==========================================================================================
 sasl.mechanism  credentials
@@ -54,7 +54,7 @@ def client_mechanism(values: ConfigValues) -> ClientMechanism:
     for plug_in in _PLUG_INS:
         if values.get_optional_class(plug_in) is not None:
             raise ConfigError(
-                f"{plug_in} is not supported; tokens may come from sasl_oauth_token_provider=, a function.",
+                f"{plug_in} is not supported; set sasl_oauth_token_provider= to a function that returns tokens.",
                 name=plug_in,
             )
     try:

@@ -75,12 +75,12 @@ class ClientChannelFactory:
             return PlaintextTransportLayer(sock)
         from barnabas.network.transport.tls import TlsTransportLayer
 
-        # Without brackets, scope and the dot of the root, as certificates have it.
+        # Certificates have names without brackets, scope and trailing dot.
         name = host.strip("[]").partition("%")[0].rstrip(".")
         try:
             return TlsTransportLayer(sock, self._context, server_side=False, server_hostname=name or None)
         except ValueError as error:  # ends this attempt to connect, as any other reason does
-            raise OSError(f"{host!r} is not a name that a certificate can have: {error}") from None
+            raise OSError(f"{host!r} is not a valid host name of a certificate: {error}") from None
 
     def _authenticator(self, host: str) -> Authenticator:
         if self._mechanism is None:
@@ -135,7 +135,7 @@ class ClientSecurity:
     __slots__ = ("_given",)
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
-        """Takes all settings of a client and ignores those that do not belong here; raises `ConfigError`."""
+        """Keeps the security settings among the settings of a client; raises `ConfigError` if they are invalid."""
         given = with_kafka_names(properties)
         self._given = tuple(
             sorted((name, _plain(given[name])) for name in given if name in SECURITY.keys or name in OBJECTS)

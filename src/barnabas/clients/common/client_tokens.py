@@ -1,4 +1,4 @@
-"""Where a client of OAUTHBEARER gets its tokens, by its settings. The first line that applies counts:
+"""The token source of an OAUTHBEARER client. The first setting of this table that is present decides:
 
 =========================================================  ==========================================================
 setting                                                    tokens come from
@@ -11,7 +11,7 @@ setting                                                    tokens come from
 ``unsecuredLogin...`` options of ``sasl.jaas.config``      the client itself, without a signature: for tests only
 =========================================================  ==========================================================
 
-Names of Kafka's own Java classes may stay in a properties file: the other settings say the same.
+Names of Kafka's own Java classes in a properties file are ignored: the other settings have the same effect.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ async def _awaited(pending: Awaitable[Any]) -> OAuthBearerToken | str:
 
 
 def _as_token(result: Any) -> OAuthBearerToken | str:
-    """Accepts a JWT, and what confluent-kafka's callbacks return: a token with its expiry in seconds since 1970."""
+    """Accepts a JWT, or a token with its expiry in seconds since 1970, as confluent-kafka's callbacks return it."""
     if isinstance(result, str | OAuthBearerToken):
         return result
     if isinstance(result, tuple) and len(result) >= 2 and isinstance(result[0], str) and _is_number(result[1]):

@@ -73,7 +73,7 @@ class DefaultMetadataUpdater(MetadataUpdater):
             return 0
         node = least_loaded.node
         if node is None:
-            log.debug("No node is available to ask for metadata")
+            log.debug("No node is available for a metadata request")
             return max(client.reconnect_backoff_ms, 1)
         # Never 0, though a backoff may be: the poll would spin.
         return max(client.send_metadata_request(node, lambda: self._take_request(now), now), 1)
@@ -110,7 +110,7 @@ class DefaultMetadataUpdater(MetadataUpdater):
             self._rebootstrap_requested = True
             self._metadata.failed_update(now)
         elif not response.brokers:
-            log.debug("A response without a single broker is ignored")
+            log.debug("Ignoring a metadata response without brokers")
             self._metadata.failed_update(now)
         else:
             for topic in response.topics:

@@ -265,7 +265,7 @@ class Metadata:
             known is not None and ZERO_UUID not in {known.topic_id, topic.topic_id} and known.topic_id != topic.topic_id
         )
         if recreated:
-            log.info("Topic %s has been created anew since metadata was last asked for", topic.name)
+            log.info("Topic %s was recreated since the last metadata response", topic.name)
         partitions = []
         for row in sorted(topic.partitions, key=lambda partition: partition.partition_index):
             partitions.append(self._partition(topic.name, row, before, nodes, recreated))

@@ -21,7 +21,7 @@ class Recovery(Enum):
     RETRY = "retry the same broker after a backoff"
     """The broker is behind, busy, or has forgotten the fetch session. The next request starts another session."""
     RESET_OFFSET = "go to another offset"
-    """The partition does not have the offset, or not any more."""
+    """The offset does not exist yet, or was deleted."""
     FAIL = "report the error"
 
 

@@ -34,7 +34,7 @@ Two settings are Python objects, which no file can contain. Only keywords and ma
 A setting that is given under two names is an error. No error shows a value.
 
 A properties file for Java may name Kafka's own Java classes, such as ``sasl.login.callback.handler.class``. Those are
-ignored: the other settings say what they would do.
+ignored: the other settings have the same effect.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Alias(NamedTuple):
     """Kafka's name."""
     translate: Callable[[str, object], object] = _text
     type_setting: str | None = None
-    """The setting that says that the store is in PEM."""
+    """The setting of the store type, which is then PEM."""
 
 
 _TRUSTSTORE_TYPE: Final = "ssl.truststore.type"
@@ -169,7 +169,7 @@ def with_kafka_names(properties: Mapping[str, object]) -> dict[str, object]:
 
 
 def _is_java(name: str, value: object) -> bool:
-    """Whether the value is one of Kafka's own Java classes. The other settings say what it would do."""
+    """Whether the value is one of Kafka's own Java classes. The other settings have the same effect."""
     return name in _JAVA_CLASSES and isinstance(value, str) and value.strip().startswith(_JAVA_PACKAGE)
 
 

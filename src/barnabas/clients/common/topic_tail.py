@@ -1,4 +1,4 @@
-"""Reads a topic as it grows, for commands and small tools: all partitions, in no group, committing nothing."""
+"""Reads new records of all partitions of a topic, without a group and without commits, for commands and tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a consumer: all of Kafka's, what they may be, and how some of them exclude others."""
+"""The settings of a consumer: definitions, validation, and conflicts between settings."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ log = logging.getLogger(__name__)
 _client_ids = itertools.count(1)
 
 ONLY_CLASSIC: Final = ("partition.assignment.strategy", "heartbeat.interval.ms", "session.timeout.ms")
-"""With the newer protocol these are the broker's business."""
+"""Settings of the classic protocol only. With the consumer protocol, the broker has these settings."""
 
 
 class IsolationLevel(IntEnum):
-    """What a consumer sees of transactions."""
+    """Whether a consumer reads records of open and aborted transactions."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class GroupProtocol(Enum):
-    """How the members of a group agree on who reads what."""
+    """The protocol by which a group assigns partitions to its members."""
 
     AUTO = "auto"
-    """``consumer`` where the broker has it and no setting asks for what only ``classic`` has; else ``classic``."""
+    """``consumer`` if the broker supports it and no setting requires ``classic``; else ``classic``."""
     CONSUMER = "consumer"
     CLASSIC = "classic"
 
 
-def _reset_policy(name: str, value: object) -> None:  # noqa: ARG001 - it is told in the message
+def _reset_policy(name: str, value: object) -> None:  # noqa: ARG001 - the message names the setting
     AutoOffsetResetStrategy.parse(str(value))
 
 
@@ -188,19 +188,18 @@ def _definition() -> ConfigDef:
 
 
 CONFIG: Final = _definition()
-"""All settings that a consumer has."""
+"""The definitions of all settings of a consumer."""
 
 RECEIVE_BUFFER_BYTES: Final = 65_536
-"""Kafka's consumers have a larger one than its other clients."""
+"""Kafka's default for consumers, which is larger than for its other clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """The settings of a consumer, checked, and with what follows from them worked out.
+    """The validated settings of a consumer, with derived values.
 
-    A consumer without a ``group.id`` can read, and has nobody to commit to: ``enable.auto.commit`` is then off unless
-    it was asked for, which is a contradiction and refused. The settings that only one of the two group protocols has
-    are refused with the other.
+    A consumer without a ``group.id`` can read, but cannot commit: then ``enable.auto.commit`` is off by default, and
+    setting it to true is an error. Settings of one group protocol are refused with the other.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -211,7 +210,7 @@ class ConsumerConfig:
     group_protocol: GroupProtocol
     group_remote_assignor: str | None
     partition_assignment_strategy: tuple[Any, ...]
-    """Names, dotted names of classes, classes, or instances, as they were given."""
+    """Names, dotted class names, classes or instances, as given."""
     session_timeout_ms: int
     heartbeat_interval_ms: int
     max_poll_interval_ms: int
@@ -238,7 +237,7 @@ class ConsumerConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, object] | None = None, **keywords: object) -> ConsumerConfig:
-        """From a mapping with Kafka's names, from keywords, or from both."""
+        """Parses settings from a mapping with Kafka's names, from keywords, or from both."""
         refuse_unknown(keywords, CONFIG)
         return cls.from_properties(client_properties(config, keywords))
 
@@ -299,7 +298,7 @@ class ConsumerConfig:
 
     @property
     def wants_classic(self) -> bool:
-        """Whether a setting was given that only the classic protocol has, so that ``auto`` means that one."""
+        """Whether a setting of the classic protocol is set, so that ``auto`` selects that protocol."""
         return any(self.values.is_set(name) for name in ONLY_CLASSIC)
 
 
@@ -318,7 +317,7 @@ def _assignors(given: Any) -> tuple[Any, ...]:
 
 
 def _assignor_name(assignor: Any) -> str:
-    """How a setting shows an assignor that was given as a class or as an object."""
+    """Returns the name of an assignor that is given as a name, a class or an object."""
     if isinstance(assignor, str):
         return assignor
     kind = assignor if isinstance(assignor, type) else type(assignor)

@@ -35,7 +35,7 @@ class _Plain:
 class ByteArrayDeserializer(_Plain):
     """Returns bytes unchanged, as if there were no deserializer."""
 
-    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> bytes | None:  # noqa: ARG002 - of no use here
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> bytes | None:  # noqa: ARG002 - not needed here
         return data
 
 
@@ -51,7 +51,7 @@ class StringDeserializer(_Plain):
         if encoding is not None:
             self._encoding = str(encoding)
 
-    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> str | None:  # noqa: ARG002 - of no use here
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> str | None:  # noqa: ARG002 - not needed here
         if data is None:
             return None
         try:
@@ -63,7 +63,7 @@ class StringDeserializer(_Plain):
 class JsonDeserializer(_Plain):
     """JSON."""
 
-    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ARG002 - of no use here
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ARG002 - not needed here
         if data is None:
             return None
         try:
@@ -76,7 +76,7 @@ class _StructDeserializer(_Plain):
     _format: struct.Struct
     _what: str
 
-    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ARG002 - of no use here
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ARG002 - not needed here
         if data is None:
             return None
         if len(data) != self._format.size:
@@ -122,7 +122,7 @@ class DoubleDeserializer(_StructDeserializer):
 class BooleanDeserializer(_Plain):
     """One byte: 1 or 0."""
 
-    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> bool | None:  # noqa: ARG002 - of no use here
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> bool | None:  # noqa: ARG002 - not needed here
         if data is None:
             return None
         if data not in {b"\x00", b"\x01"}:
@@ -133,7 +133,7 @@ class BooleanDeserializer(_Plain):
 class UUIDDeserializer(_Plain):
     """A UUID from its 36 characters."""
 
-    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> uuid.UUID | None:  # noqa: ARG002 - of no use here
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> uuid.UUID | None:  # noqa: ARG002 - not needed here
         if data is None:
             return None
         try:
@@ -145,7 +145,7 @@ class UUIDDeserializer(_Plain):
 class VoidDeserializer(_Plain):
     """Accepts only None."""
 
-    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> None:  # noqa: ARG002 - of no use here
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> None:  # noqa: ARG002 - not needed here
         if data is not None:
             raise SerializationError("Data should be null for a VoidDeserializer.")
 
@@ -156,7 +156,7 @@ class CallableDeserializer(_Plain):
     def __init__(self, function: Callable[[bytes], Any]) -> None:
         self._function = function
 
-    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ARG002 - of no use here
+    def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:  # noqa: ARG002 - not needed here
         return None if data is None else self._function(data)
 
 
@@ -176,4 +176,4 @@ def as_deserializer(given: Any, config: Mapping[str, Any], *, is_key: bool) -> D
         return deserializer
     if callable(given):
         return CallableDeserializer(given)
-    raise TypeError(f"{given!r} is no deserializer: it must be a class, an object with deserialize(), or a function")
+    raise TypeError(f"{given!r} is not a deserializer: it must be a class, an object with deserialize(), or a function")

@@ -43,7 +43,7 @@ class ConsumerInterceptors:
             try:
                 records = interceptor.on_consume(records)
             except Exception:
-                log.exception("%r failed to look at records", interceptor)
+                log.exception("Interceptor %r failed in on_consume", interceptor)
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -51,11 +51,11 @@ class ConsumerInterceptors:
             try:
                 interceptor.on_commit(offsets)
             except Exception:
-                log.exception("%r failed to look at a commit", interceptor)
+                log.exception("Interceptor %r failed in on_commit", interceptor)
 
     def close(self) -> None:
         for interceptor in self._interceptors:
             try:
                 interceptor.close()
             except Exception:
-                log.exception("%r failed to close", interceptor)
+                log.exception("Interceptor %r failed to close", interceptor)

@@ -1,4 +1,4 @@
-"""A consumer for tests of applications: no broker, no thread; the test says what there is to read.
+"""A consumer for tests of applications, without a broker and without a thread; the test adds the records.
 
 consumer = MockConsumer(auto_offset_reset="earliest")
 consumer.assign([TopicPartition("orders", 0)])
@@ -256,7 +256,7 @@ class MockConsumer:
     def group_metadata(self) -> ConsumerGroupMetadata:
         return ConsumerGroupMetadata(self._group_id, 1, "member")
 
-    def enforce_rebalance(self, reason: str | None = None) -> None:  # noqa: ARG002 - there is nobody to tell it
+    def enforce_rebalance(self, reason: str | None = None) -> None:  # noqa: ARG002 - there is no group
         self.rebalances_enforced += 1
 
     def beginning_offsets(

@@ -20,7 +20,7 @@ class ConsumerRebalanceListener:
     * *lost*: these probably belong to another member already, because this one was removed. Committing would fail. By
       default it is treated as a revocation.
 
-    If a call raises, ``poll()`` raises that; the rebalance goes on.
+    If a call raises, ``poll()`` raises the same error; the rebalance continues.
     """
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:

@@ -158,7 +158,7 @@ class ConsumerCluster(ScriptedCluster):
             if done():
                 return
             consumer.network_thread.run_once()
-        raise AssertionError(f"still not so after {max_turns} turns: {consumer!r}")
+        raise AssertionError(f"the condition does not hold after {max_turns} turns: {consumer!r}")
 
     # -- received requests
 

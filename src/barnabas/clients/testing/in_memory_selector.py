@@ -21,7 +21,7 @@ _LIMIT: Final = 100 * 1024 * 1024
 
 
 class _Transport:
-    """Accepts all writes; responses come another way."""
+    """Accepts all writes. The selector delivers responses directly."""
 
     is_ready = True
     has_bytes_buffered = False
@@ -42,16 +42,16 @@ class _Transport:
         return self.send(b"".join(buffers))
 
     def recv(self, size: int) -> bytes:  # noqa: ARG002 - never
-        raise AssertionError("responses do not come this way")
+        raise AssertionError("responses are not read from a transport")
 
     def recv_into(self, buffer: Any) -> int:  # noqa: ARG002 - never
-        raise AssertionError("responses do not come this way")
+        raise AssertionError("responses are not read from a transport")
 
     def handshake(self) -> int:
         return 0
 
     def expect(self, count: int) -> None:  # noqa: ARG002 - never
-        raise AssertionError("responses do not come this way")
+        raise AssertionError("responses are not read from a transport")
 
     def send_file(self, fd: int, position: int, count: int) -> int:  # noqa: ARG002 - never
         raise AssertionError("a client sends no files")

@@ -142,7 +142,7 @@ class ScriptedCluster:
             if done():
                 return
             producer.sender.run_once()
-        raise AssertionError(f"still not so after {max_turns} turns: {producer!r}")
+        raise AssertionError(f"the condition does not hold after {max_turns} turns: {producer!r}")
 
     def run_while(self, producer: KafkaProducer, call: Callable[[], Any]) -> Any:
         """Runs a call that blocks until the I/O thread has acted, such as ``commit_transaction``: each wait runs one
@@ -224,7 +224,7 @@ class ScriptedCluster:
         return [record.value for record in self.records(topic, partition)]
 
     def committed_values(self, topic: str, partition: int = 0) -> list[bytes | None]:
-        """Returns what a read_committed consumer sees, once no transaction is open."""
+        """Returns the values that a read_committed consumer reads once no transaction is open."""
         key = TopicPartition(topic, partition)
         hidden = self._coordinator.hidden(key)
         return [record.value for record in self.records(topic, partition) if record.offset not in hidden]
