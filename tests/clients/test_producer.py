@@ -299,9 +299,9 @@ def tls_server(connection: socket.socket) -> None:
     ("serve", "message"),
     [
         (None, "connection refused; nothing listens on that port"),
-        (web_server, "it answered in HTTP; this is a web server, not a Kafka broker"),
+        (web_server, "it responded in HTTP; this is a web server, not a Kafka broker"),
         (tls_server, "the listener expects TLS"),
-        (lambda connection: connection.close(), "closed the connection before it told which API versions it has"),
+        (lambda connection: connection.close(), "closed the connection before it sent its API versions"),
     ],
     ids=["wrong port", "web server", "TLS", "something else"],
 )

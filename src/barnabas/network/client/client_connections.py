@@ -64,7 +64,7 @@ class ClientConnections:
         self.has_referred = False
         """Whether any node so far accepts references to large messages instead of their bytes."""
         self.file_reading = FileReading()
-        """Decides who reads the files that responses refer to, for all connections."""
+        """Decides which thread reads the files that responses refer to, for all connections."""
         self._moving: dict[str, TransportLayer] = {}
         """By node id, the TCP sockets of connections that are moving to the broker's local socket. They are kept
         until the broker has responded there: it would take the end of this socket for the end of the connection."""

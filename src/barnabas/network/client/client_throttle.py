@@ -6,7 +6,7 @@ would stay in the socket's buffer and look like a slow broker until they timed o
 
 Brokers before Kafka 2.0 delayed the response instead and reported the delay afterwards: that time is over when the
 client reads it, and waiting again would double the throttling. The version of the response distinguishes the two. Every
-API that had a throttle time before got a new version, identical but for this meaning. An API that came later has the
+API that had a throttle time before got a new version, identical except for this meaning. An API that came later has the
 new meaning in all its versions.
 """
 

@@ -28,11 +28,11 @@ _TLS_RECORDS = {0x14: "change", 0x15: "alert", 0x16: "handshake", 0x17: "data"}
 def recognize(prefix: bytes) -> str | None:
     """Recognizes the peer's protocol from the four bytes in place of a length."""
     if prefix[0] in _TLS_RECORDS and prefix[1] == 3:
-        return f"it answered with a TLS {_TLS_RECORDS[prefix[0]]} record; the listener expects TLS"
+        return f"it responded with a TLS {_TLS_RECORDS[prefix[0]]} record; the listener expects TLS"
     if prefix == b"HTTP":
-        return "it answered in HTTP; this is a web server, not a Kafka broker"
+        return "it responded in HTTP; this is a web server, not a Kafka broker"
     if all(0x20 <= byte < 0x7F or byte in b"\r\n\t" for byte in prefix):
-        return f"it answered with text that begins with {prefix.decode('ascii')!r}; this is not a Kafka broker"
+        return f"it responded with text that begins with {prefix.decode('ascii')!r}; this is not a Kafka broker"
     return None
 
 
@@ -75,7 +75,7 @@ def explain_loss(
         )
     if reached is not ConnectionState.READY:
         return (
-            f"{where} closed the connection before it told which API versions it has; the listener may expect TLS, or "
+            f"{where} closed the connection before it sent its API versions; the listener may expect TLS, or "
             "this is not a Kafka broker"
         )
     detail = "" if error is None or isinstance(error, EOFError) else f" ({error})"
@@ -87,27 +87,27 @@ def _explain_length(where: str, reached: ConnectionState, size: int, max_size: i
         return f"{where} sent a response of {size} bytes; 0 to {max_size} are accepted"
     recognized = recognize(struct.pack(">i", size))
     if recognized is None:
-        recognized = f"its answer begins with bytes that stand for a length of {size}"
+        recognized = f"its response begins with bytes that stand for a length of {size}"
     return f"{where} does not speak Kafka's protocol: {recognized}"
 
 
 def explain_broken_response(node: Node, reached: ConnectionState, error: Exception) -> str:
     """Explains a frame that is not the response to the next expected request."""
     doubt = "" if reached is ConnectionState.READY else "; it may not be a Kafka broker"
-    return f"{node.host}:{node.port} sent what is not a valid response: {error}{doubt}"
+    return f"{node.host}:{node.port} sent an invalid response: {error}{doubt}"
 
 
 def explain_refusal(node: Node, error: Errors) -> str:
     """Explains a Kafka node's refusal to list its API versions."""
-    return f"{node.host}:{node.port} did not tell which API versions it has: {error.name} ({error.message})"
+    return f"{node.host}:{node.port} refused to send its API versions: {error.name} ({error.message})"
 
 
 def explain_request_timeout(node: Node, reached: ConnectionState) -> str:
     """Explains a missing response on an established connection."""
     where = f"{node.host}:{node.port}"
     if reached is ConnectionState.READY:
-        return f"{where} did not answer a request in time"
+        return f"{where} did not respond to a request in time"
     return (
-        f"{where} accepts connections but did not tell in time which API versions it has; the listener may expect TLS, "
+        f"{where} accepts connections but did not send its API versions in time; the listener may expect TLS, "
         "or this is not a Kafka broker"
     )

@@ -91,9 +91,9 @@ class InFlightRequest:
         return api_key.response.decode_from(payload, version, start)[0]
 
     def _decode_api_versions(self, payload: memoryview, start: int) -> Response:
-        """Decodes version 0 if the node is too old for the requested version; no header says so.
+        """Decodes version 0 if the node is too old for the requested version; the header does not show this.
 
-        In a flexible version such a response would have a null list where none is allowed, or worse, seem valid.
+        Decoded in a flexible version, such a response would have a null list where none is allowed, or seem valid.
         """
         response = ApiKey.API_VERSIONS.response
         if self.api_version and bytes(payload[start : start + 2]) == _UNSUPPORTED_VERSION:

@@ -1,4 +1,4 @@
-"""The metadata updater: what a network client asks of the owner of the metadata, and reports to it."""
+"""The metadata updater: the interface between a network client and the owner of the metadata."""
 
 from __future__ import annotations
 

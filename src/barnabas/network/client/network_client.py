@@ -76,7 +76,7 @@ class NetworkClient:
     """Sends requests to nodes and collects the responses.
 
     >>> client = NetworkClient(Selector(), updater, NetworkClientConfig(client_id="example"))  # doctest: +SKIP
-    >>> while not client.ready(node, clock.hi_res_milliseconds()):  # connects, and finds out what the node speaks
+    >>> while not client.ready(node, clock.hi_res_milliseconds()):  # connects, and requests the node's API versions
     ...     client.poll(100, clock.hi_res_milliseconds())
     >>> request = client.new_client_request(node.id_string, MetadataRequest(), clock.hi_res_milliseconds())
     >>> client.send(request, clock.hi_res_milliseconds())
@@ -165,7 +165,7 @@ class NetworkClient:
 
     @property
     def file_reading(self) -> FileReading:
-        """Decides who reads the files that responses refer to. For the polling thread."""
+        """Decides which thread reads the files that responses refer to. For the polling thread."""
         return self._connections.file_reading
 
     def connection_delay(self, node: Node, now: int) -> int:

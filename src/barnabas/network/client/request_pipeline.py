@@ -209,9 +209,9 @@ class RequestPipeline:
         """Decodes a payload as the response to the next expected request."""
         request = self.in_flight.next_expected(node_id)
         if request is None:
-            raise ProtocolError(f"{len(payload)} bytes that answer no request")
+            raise ProtocolError(f"{len(payload)} bytes without a request in flight")
         if request.send.remaining or not request.request.expect_response:
-            raise ProtocolError(f"{len(payload)} bytes before the node can have anything to answer")
+            raise ProtocolError(f"{len(payload)} bytes before the request was sent, or although it has no response")
         return request, request.decode(payload)
 
     def _maybe_throttle(self, request: InFlightRequest, body: Response, now: int) -> None:

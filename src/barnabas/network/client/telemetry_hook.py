@@ -1,4 +1,4 @@
-"""The telemetry hook: what a network client asks of the client's telemetry in every poll (KIP-714)."""
+"""The telemetry hook: the interface by which a network client calls telemetry in every poll (KIP-714)."""
 
 from __future__ import annotations
 

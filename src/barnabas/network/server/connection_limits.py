@@ -62,8 +62,8 @@ def descriptor_ceiling(*, for_clients: bool = True) -> int:
 
     Segments, indexes, snapshots and checkpoints are files, too. A broker that cannot open one because connections have
     taken all descriptors cannot append, roll or create a log. The system always assigns the lowest free number. So the
-    number of a new socket shows whether the reserve is reached, whoever uses the descriptors below it, without a
-    further system call.
+    number of a new socket shows whether the reserve is reached, without a further system call, and counts descriptors
+    of all kinds.
 
     Connections within the cluster may use half of the reserve: without them, a broker cannot reach its controller.
     """

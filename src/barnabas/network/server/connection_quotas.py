@@ -61,7 +61,7 @@ class ListenerClosedError(BarnabasError):
     """The listener does not exist, was removed, or the broker is closing. The socket is closed; nothing was counted."""
 
     def __init__(self, listener: str) -> None:
-        super().__init__(f"listener {listener} accepts no connections: it is not there or is being closed")
+        super().__init__(f"listener {listener} accepts no connections: it does not exist or is being closed")
         self.listener = listener
 
 
@@ -71,7 +71,7 @@ class ConnectionQuotas:
     The limit that a new connection exceeds decides what happens to it:
 
         too many on the listener, or on the broker    the acceptor waits until one is closed
-        too fast on the listener, or on the broker    the acceptor waits for the delay that the rates ask for
+        too fast on the listener, or on the broker    the acceptor waits for the delay that the rates require
         too fast from one address                     ConnectionThrottledError, closed after the delay
         too many from one address                     TooManyConnectionsError, closed
 

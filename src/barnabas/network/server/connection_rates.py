@@ -93,7 +93,7 @@ class ConnectionRates:
         connection-accept-rate              listener=EXTERNAL      of a listener
         connection-accept-rate              ip=192.0.2.7           of an address that has a limit
         connection-accept-throttle-time     listener=EXTERNAL      mean delay of the connections that had one
-        ip-connection-accept-throttle-time  listener=EXTERNAL      the same, of those that their address's rate stopped
+        ip-connection-accept-throttle-time  listener=EXTERNAL      the same, for the rate of an address
 
     Has no lock of its own: the registry and the sensors have theirs. Looking up the limit of an address and creating
     its sensor is atomic because `ConnectionQuotas` calls with its lock held.
@@ -168,7 +168,7 @@ class ConnectionRates:
 
     def _name(self, name: str, tags: Mapping[str, str]) -> MetricName:
         description = (
-            "Mean delay of the connections that were held up, in milliseconds"
+            "Mean delay of the throttled connections, in milliseconds"
             if name.endswith("throttle-time")
             else "Connections accepted per second"
         )

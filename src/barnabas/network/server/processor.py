@@ -364,7 +364,7 @@ class Processor:
         return True
 
     def _note_principals(self) -> None:
-        """Records what the authentication of connections has revealed."""
+        """Records the principals of newly authenticated connections."""
         for channel in self.selector.authenticated:
             context = channel.context
             context.principal = channel.principal

@@ -561,7 +561,7 @@ def test_a_late_answer_costs_the_connection_and_all_requests_on_it() -> None:
     for response in responses:
         assert response.timed_out
         assert response.disconnected
-        assert response.reason == "one.example:9092 did not answer a request in time"
+        assert response.reason == "one.example:9092 did not respond to a request in time"
     assert harness.selector.closed_by_client == ["1"]
     assert harness.updater.disconnects == [("1", None)]
     assert harness.client.connection_failed(NODE)
@@ -597,7 +597,7 @@ def test_a_node_that_does_not_tell_its_versions_in_time() -> None:
     assert harness.poll(500) == []
     assert harness.poll(60_000) == []
     assert harness.client.connection_failed(NODE)
-    assert "accepts connections but did not tell in time" in harness.last_error()
+    assert "accepts connections but did not send its API versions in time" in harness.last_error()
     assert "TLS" in harness.last_error()
 
 
@@ -624,7 +624,7 @@ def test_the_answer_to_another_request_costs_the_connection() -> None:
     assert [response.request for response in responses] == requests
     assert all(response.disconnected and not response.timed_out for response in responses)
     assert harness.last_error() == (
-        f"one.example:9092 sent what is not a valid response: a response with the correlation id "
+        f"one.example:9092 sent an invalid response: a response with the correlation id "
         f"{requests[1].correlation_id}, while the next one has to be {requests[0].correlation_id} for Heartbeat v4"
     )
 
@@ -638,14 +638,14 @@ def test_a_broken_answer_costs_the_connection(broken: str) -> None:
     payload = {"cut": whole[:-3], "grown": whole[:9] + b"\xff\xff\xff\xff\x0f"}.get(broken, b"\0" * len(broken))
     (response,) = lost_because_of(harness, payload)
     assert response.disconnected
-    assert "not a valid response" in harness.last_error()
+    assert "sent an invalid response" in harness.last_error()
 
 
 def test_an_answer_that_nobody_waits_for_costs_the_connection() -> None:
     harness = Harness()
     harness.make_ready()
     assert lost_because_of(harness, b"0123456789") == []
-    assert "10 bytes that answer no request" in harness.last_error()
+    assert "10 bytes without a request in flight" in harness.last_error()
 
 
 def test_an_answer_to_a_request_that_wants_none_costs_the_connection() -> None:

@@ -511,14 +511,14 @@ def test_an_answer_that_is_too_large(real: Real, length: bytes) -> None:
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "it answered in HTTP"),
+        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "it responded in HTTP"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "text that begins with 'SSH-'"),
         (b"\x15\x03\x03\x00\x02\x02\x46", "TLS alert"),
         (b"\x00\x00\x00\x05hello", "correlation id"),
         (b"\x00\x00\x00\x02hi", "too short"),
-        (b"", "before it told which API versions"),
-        (b"\x00\x00", "before it told which API versions"),
-        (b"\x00\x00\x01\x00half of it", "before it told which API versions"),
+        (b"", "before it sent its API versions"),
+        (b"\x00\x00", "before it sent its API versions"),
+        (b"\x00\x00\x01\x00half of it", "before it sent its API versions"),
     ],
 )
 @pytest.mark.parametrize("hang_up", [True, False])
@@ -538,7 +538,7 @@ def test_a_port_that_is_not_kafkas(real: Real, answer: bytes, text: str, hang_up
             real.poll(20)
             real.clock.advance(30_001)
             real.poll(0)
-            text = "did not tell in time which API versions"
+            text = "did not send its API versions in time"
         else:
             real.fail()
         error = real.client.last_error("1")

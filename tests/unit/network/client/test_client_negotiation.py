@@ -90,7 +90,7 @@ def test_any_other_error_costs_the_connection() -> None:
     harness.poll()
     assert harness.selector.closed_by_client == ["1"]
     assert harness.client.connection_failed(NODE)
-    assert "did not tell which API versions it has: INVALID_REQUEST" in harness.last_error()
+    assert "refused to send its API versions: INVALID_REQUEST" in harness.last_error()
     assert harness.updater.disconnects == [("1", None)]
 
 
@@ -197,9 +197,9 @@ def test_a_peer_may_send_little_until_it_has_shown_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("first", "text"),
     [
-        (b"HTTP", "it answered in HTTP; this is a web server"),
-        (b"\x15\x03\x03\x00", "it answered with a TLS alert record; the listener expects TLS"),
-        (b"\x16\x03\x01\x02", "it answered with a TLS handshake record; the listener expects TLS"),
+        (b"HTTP", "it responded in HTTP; this is a web server"),
+        (b"\x15\x03\x03\x00", "it responded with a TLS alert record; the listener expects TLS"),
+        (b"\x16\x03\x01\x02", "it responded with a TLS handshake record; the listener expects TLS"),
         (b"SSH-", "text that begins with 'SSH-'"),
         (b"220 ", "text that begins with '220 '"),
         (b"-ERR", "text that begins with '-ERR'"),
@@ -225,7 +225,7 @@ def test_a_connection_closed_without_a_word_may_be_a_tls_listener(error: Excepti
     harness.selector.lose("1", error=error)
     harness.poll()
     assert harness.last_error() == (
-        "one.example:9092 closed the connection before it told which API versions it has; the listener may expect "
+        "one.example:9092 closed the connection before it sent its API versions; the listener may expect "
         "TLS, or this is not a Kafka broker"
     )
 
@@ -235,7 +235,7 @@ def test_a_frame_that_answers_nothing_raises_doubt() -> None:
     harness.connect()
     harness.selector.deliver("1", b"what is this?")
     harness.poll()
-    assert "not a valid response" in harness.last_error()
+    assert "sent an invalid response" in harness.last_error()
     assert "may not be a Kafka broker" in harness.last_error()
 
 
