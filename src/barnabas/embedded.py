@@ -113,7 +113,7 @@ class EmbeddedBroker:
     def _fail(self, status: int) -> None:
         """Replaces the exit of the process after a fatal error: this process belongs to the caller."""
         self._failed = True
-        logger.critical("The embedded broker cannot go on; a broker by itself would exit with status %d now", status)
+        logger.critical("The embedded broker had a fatal error; a standalone broker would exit with status %d", status)
 
     def _remove_data(self) -> None:
         if self._given_dir is None and self._data_dir is not None:

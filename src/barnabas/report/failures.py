@@ -11,11 +11,11 @@ from enum import Enum
 from typing import Final
 
 FEW_FAILURES: Final = 5
-"""Fewer recorded failures than this are no alarm, whatever their share."""
+"""Fewer recorded failures than this are not an alarm, even with a high share."""
 LEAST_SHARE: Final = 0.001
-"""A smaller share of failed requests is no alarm."""
+"""A smaller share of failed requests is not an alarm."""
 START_UP_MINUTES: Final = 2
-"""Clients start within this many minutes; failures in more different minutes than that go on."""
+"""Clients start within this many minutes; failures in more different minutes count as persistent."""
 START_UP_APIS: Final = frozenset(
     {"FindCoordinator", "Heartbeat", "InitProducerId", "JoinGroup", "Metadata", "OffsetFetch", "SyncGroup"}
 )

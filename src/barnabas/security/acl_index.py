@@ -293,7 +293,7 @@ class AclIndex:
 
 
 def _who(binding: AclBinding) -> _Who:
-    """Returns the key of an ACL. One with a malformed principal matches nobody and does not affect the others."""
+    """Returns the key of an ACL. An ACL with a malformed principal matches no principal."""
     kind, colon, name = binding.entry.principal.partition(":")
     return (binding.pattern.resource_type, kind, name) if colon else (binding.pattern.resource_type, "", kind)
 

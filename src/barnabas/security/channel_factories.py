@@ -69,7 +69,7 @@ def tls_client_channel_factory(
                 sock, ssl_factory.context, server_side=False, server_hostname=_certificate_name(host)
             )
         except ValueError as error:  # empty, with a leading dot, or not encodable
-            raise OSError(f"{host!r} is not a host name that a certificate can have: {error}") from None
+            raise OSError(f"{host!r} is not a valid host name of a certificate: {error}") from None
         return transport, ANONYMOUS if authenticator is None else authenticator(channel_id, transport)
 
     return make

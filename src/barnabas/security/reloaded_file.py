@@ -17,7 +17,7 @@ T = TypeVar("T")
 class ReloadedFile(Generic[T]):
     """Keeps the parsed contents of a file.
 
-    The constructor raises what ``parse`` raises. Later, if a changed file cannot be parsed, the last contents stay
+    The constructor raises the errors of ``parse``. Later, if a changed file cannot be parsed, the last contents stay
     valid, and the reason is logged once.
     """
 
@@ -29,7 +29,7 @@ class ReloadedFile(Generic[T]):
         self._contents = parse(self.path)
 
     def contents(self) -> T:
-        """Returns the contents of the file, after a look at whether it has changed."""
+        """Returns the contents of the file. Reads it again if it has changed."""
         version = self._current_version()
         if version != self._version:
             self._version = version

@@ -133,7 +133,7 @@ class StandardAuthorizer(Authorizer):
         }
 
     def complete_initial_load(self, error: BaseException | None = None) -> None:
-        """Is called when the ACLs are loaded, or cannot be; then the listeners do not open."""
+        """Ends the initial load of ACLs. After an error the listeners do not open."""
         if error is None:
             self._replace(loaded=True)
         try:
@@ -229,7 +229,7 @@ class StandardAuthorizer(Authorizer):
     def _mutator(self) -> AclMutator:
         mutator = self._state.mutator
         if mutator is None:
-            raise NotControllerError("only the active controller changes ACLs, and this node is not it")
+            raise NotControllerError("this node is not the active controller, which alone can change ACLs")
         return mutator
 
     def create_acls(
