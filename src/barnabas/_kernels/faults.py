@@ -37,6 +37,8 @@ RECORD_COUNT: Final = 101
 CHANGED: Final = 102
 MIN_RECORD: Final = 7
 """The least bytes of a record: length, attributes, two deltas, two lengths and a header count, a byte each."""
+MIN_HEADER: Final = 2
+"""A header is at least two lengths."""
 
 _DAMAGE: dict[int, str] = {
     Fault.TRUNCATED: "runs past the end of the records",
@@ -63,7 +65,7 @@ def record_error(fault: int, index: int, position: int, detail: int) -> ApiError
     return InvalidRecordError(message) if damage is None else CorruptRecordError(message)
 
 
-def section_error(fault: int, base_offset: int, index: int, position: int, detail: int) -> ApiError:
+def section_error(base_offset: int, fault: int, index: int, position: int, detail: int) -> ApiError:
     """The exception for a fault in record `index`, at byte `position`, of the batch at `base_offset`.
 
     Both twins find which fault it is and leave the words to this function, so that they say the same.

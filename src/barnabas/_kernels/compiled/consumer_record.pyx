@@ -2,19 +2,16 @@
 # cython: freethreading_compatible=True, binding=False
 """Records as an application gets them, compiled: the twin of `pure.consumer_record`, with the same behaviour.
 
-It creates one object per record directly from the bytes of a fetch: the record parser finds the fields, and this module
+It creates one object per record directly from the bytes of a fetch: the record walk finds the fields, and this module
 copies them.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
 
-from barnabas._kernels.compiled.faults cimport TIMESTAMP_RANGE, TRAILING_BYTES
-from barnabas._kernels.compiled.record_codec cimport Fields, parse_record
-from barnabas._kernels.compiled.varint cimport get_varint
+from barnabas._kernels.compiled.record_codec cimport decode_headers, field_bytes
+from barnabas._kernels.compiled.record_walk cimport Fields, Walk, begin_walk, has_next, next_record, step_back
 
 from barnabas.common.serialization_errors import RecordDeserializationError
 from barnabas.common.topic_partition import TopicPartition
@@ -82,19 +79,19 @@ cdef class ConsumerRecord:
         return TopicPartition(self.topic, self.partition)
 
     def _fields(self):
-        return (
-            self.topic,
-            self.partition,
-            self.offset,
-            self.key,
-            self.value,
-            self.headers,
-            self.timestamp,
-            self.timestamp_type,
-            self.serialized_key_size,
-            self.serialized_value_size,
-            self.leader_epoch,
-        )
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "key": self.key,
+            "value": self.value,
+            "headers": self.headers,
+            "timestamp": self.timestamp,
+            "timestamp_type": self.timestamp_type,
+            "serialized_key_size": self.serialized_key_size,
+            "serialized_value_size": self.serialized_value_size,
+            "leader_epoch": self.leader_epoch,
+        }
 
     def __eq__(self, other):
         if not isinstance(other, ConsumerRecord):
@@ -105,7 +102,7 @@ cdef class ConsumerRecord:
         return hash((self.topic, self.partition, self.offset))
 
     def __reduce__(self):
-        return (_restore, self._fields())
+        return (_restore, (self._fields(),))
 
     def __repr__(self):
         return (
@@ -114,22 +111,8 @@ cdef class ConsumerRecord:
         )
 
 
-def _restore(
-    topic, partition, offset, key, value, headers, timestamp, timestamp_type, key_size, value_size, leader_epoch
-):
-    return ConsumerRecord(
-        topic,
-        partition,
-        offset,
-        key,
-        value,
-        headers=headers,
-        timestamp=timestamp,
-        timestamp_type=timestamp_type,
-        serialized_key_size=key_size,
-        serialized_value_size=value_size,
-        leader_epoch=leader_epoch,
-    )
+def _restore(fields):
+    return ConsumerRecord(**fields)
 
 
 @cython.final
@@ -141,19 +124,12 @@ cdef class ConsumerRecordReader:
     """
 
     cdef object _source
-    # Valid within `read` only: a buffer held for longer would be in the way when the collector clears an unreachable
-    # consumer, whose parts it releases in any order.
-    cdef const uint8_t *_data
-    cdef Py_ssize_t _size
-    cdef Py_ssize_t _position
-    cdef int32_t _index
-    cdef int32_t _count
-    cdef int64_t _base_offset
-    cdef int64_t _base_timestamp
-    cdef int64_t _log_append_time
-    cdef bint _has_log_append_time
+    # Its bytes are valid within `read` only: a buffer held for longer would be in the way when the collector clears an
+    # unreachable consumer, whose parts it releases in any order.
+    cdef Walk _walk
     cdef int64_t _start_offset
     cdef object _topic
+    cdef object _timestamp_type
     cdef int32_t _partition
     cdef int32_t _leader_epoch
     cdef object _key_deserializer
@@ -173,13 +149,11 @@ cdef class ConsumerRecordReader:
         int32_t leader_epoch,
         tuple deserializers not None,
     ):
+        cdef bint has_log_append_time = log_append_time is not None
+        cdef int64_t timestamp = log_append_time if has_log_append_time else base_timestamp
         self._source = data
-        self._count = count
-        self._base_offset = base_offset
-        self._base_timestamp = base_timestamp
-        self._has_log_append_time = log_append_time is not None
-        if self._has_log_append_time:
-            self._log_append_time = log_append_time
+        begin_walk(&self._walk, NULL, 0, count, base_offset, timestamp, has_log_append_time)
+        self._timestamp_type = LOG_APPEND_TIME if has_log_append_time else CREATE_TIME
         self._start_offset = start_offset
         self.next_offset = start_offset
         self._topic = topic
@@ -189,7 +163,7 @@ cdef class ConsumerRecordReader:
 
     @property
     def exhausted(self):
-        return self._index >= self._count
+        return not has_next(&self._walk)
 
     @cython.critical_section
     def read(self, list into not None, Py_ssize_t limit):
@@ -201,58 +175,43 @@ cdef class ConsumerRecordReader:
         cdef Py_buffer buffer
         PyObject_GetBuffer(self._source, &buffer, PyBUF_SIMPLE)
         try:
-            self._data = <const uint8_t *>buffer.buf
-            self._size = buffer.len
+            self._walk.cursor.data = <const uint8_t *>buffer.buf
+            self._walk.cursor.end = self._walk.size = buffer.len
             return self._read(into, limit)
         finally:
-            self._data = NULL
+            self._walk.cursor.data = NULL
             PyBuffer_Release(&buffer)
 
     cdef Py_ssize_t _read(self, list into, Py_ssize_t limit) except -1:
+        cdef Walk *walk = &self._walk
         cdef Fields fields
-        cdef Py_ssize_t start, size = 0
+        cdef Py_ssize_t size = 0
         cdef int64_t offset
         cdef int fault
         cdef bint plain = self._key_deserializer is None and self._value_deserializer is None
         cdef ConsumerRecord record
-        fields.detail = 0
-        while limit > 0 and self._index < self._count:
-            start = self._position
-            fault = parse_record(self._data, self._size, &self._position, &fields)
-            if not fault:
-                if not self._has_log_append_time and _add_overflows(self._base_timestamp, fields.timestamp_delta):
-                    fault = TIMESTAMP_RANGE
-                elif self._index == self._count - 1 and self._position != self._size:
-                    fault = TRAILING_BYTES
-                    fields.detail = self._size - self._position
+        while limit > 0 and has_next(walk):
+            fault = next_record(walk, &fields)
             if fault:
-                self._position = start
-                raise record_error(fault, self._index, start, fields.detail)
+                error = record_error(fault, walk.index, walk.start, walk.cursor.detail)
+                step_back(walk)
+                raise error
             # Unsigned, because overflow is defined there; the caller has checked the range.
-            offset = <int64_t>(<uint64_t>self._base_offset + <uint64_t><int64_t>fields.offset_delta)
+            offset = <int64_t>(<uint64_t>walk.base_offset + <uint64_t><int64_t>fields.offset_delta)
             if offset < self._start_offset:
-                self._index += 1
                 continue
             record = ConsumerRecord.__new__(ConsumerRecord)
             record.topic = self._topic
             record.partition = self._partition
             record.offset = offset
-            if self._has_log_append_time:
-                record.timestamp = self._log_append_time
-                record.timestamp_type = LOG_APPEND_TIME
-            else:
-                record.timestamp = self._base_timestamp + fields.timestamp_delta
-                record.timestamp_type = CREATE_TIME
-            record.serialized_key_size = fields.key_length
-            record.serialized_value_size = fields.value_length
+            record.timestamp = fields.timestamp
+            record.timestamp_type = self._timestamp_type
+            record.serialized_key_size = fields.key.length
+            record.serialized_value_size = fields.value.length
             record.epoch = self._leader_epoch
-            record.headers = self._headers(fields.headers_at, fields.header_count) if fields.header_count else ()
-            if fields.key_length >= 0:
-                record.key = PyBytes_FromStringAndSize(<const char *>self._data + fields.key_at, fields.key_length)
-            if fields.value_length >= 0:
-                record.value = PyBytes_FromStringAndSize(
-                    <const char *>self._data + fields.value_at, fields.value_length
-                )
+            record.headers = decode_headers(walk.cursor.data, &fields, None) if fields.headers else ()
+            record.key = field_bytes(walk.cursor.data, fields.key, None)
+            record.value = field_bytes(walk.cursor.data, fields.value, None)
             if plain:
                 # Bytes and strings refer to nothing, so the collector need not track the tuple.
                 PyObject_GC_UnTrack(record)
@@ -260,12 +219,11 @@ cdef class ConsumerRecordReader:
                 try:
                     self._deserialize(record)
                 except BaseException:
-                    self._position = start
+                    step_back(walk)
                     raise
-            self._index += 1
             self.next_offset = offset + 1
             into.append(record)
-            size += self._position - start
+            size += walk.cursor.position - walk.start
             limit -= 1
         return size
 
@@ -280,25 +238,3 @@ cdef class ConsumerRecordReader:
                 record.value = self._value_deserializer(record.topic, record.headers, record.value)
             except Exception as error:
                 raise RecordDeserializationError(record.topic_partition, record.offset, "VALUE") from error
-
-    cdef tuple _headers(self, Py_ssize_t at, int32_t count):
-        # parse_record has checked these lengths.
-        cdef list headers = []
-        cdef int32_t length = 0
-        cdef int number
-        cdef object key, value
-        for number in range(count):
-            get_varint(self._data, self._size, &at, &length)
-            key = PyUnicode_DecodeUTF8(<char *>self._data + at, length, "surrogateescape")
-            at += length
-            get_varint(self._data, self._size, &at, &length)
-            value = None
-            if length >= 0:
-                value = PyBytes_FromStringAndSize(<const char *>self._data + at, length)
-                at += length
-            headers.append((key, value))
-        return tuple(headers)
-
-
-cdef inline bint _add_overflows(int64_t a, int64_t b) noexcept nogil:
-    return (b > 0 and a > INT64_MAX - b) or (b < 0 and a < INT64_MIN - b)

@@ -6,8 +6,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint32_t, uint8_t
 
 from barnabas._kernels.compiled.batch_header cimport *
-from barnabas._kernels.compiled.record_codec cimport Fields, parse_record
-from barnabas._kernels.compiled.varint cimport short_number
+from barnabas._kernels.compiled.record_walk cimport Cursor, Fields, HeaderSizes, read_record
 from barnabas._kernels.compiled.checksum cimport crc32c_of
 from barnabas._kernels.compiled.octets cimport int16_at, int32_at, int64_at
 
@@ -16,8 +15,6 @@ cdef enum:
     LONG_WALK = 1 << 17
     # How many bytes are checksummed before their records are read.
     BLOCK = 1 << 16
-    # The bytes that `parse_usual` reads without checking the end: four numbers of three bytes, and one byte.
-    ENOUGH = 16
 
 cdef struct Walk:
     # The state of a walk over records: how many were read, the timestamps of the header, and those that were found.
@@ -45,59 +42,26 @@ cdef bint header_is_plain(const uint8_t *data, Py_ssize_t size) noexcept nogil:
     return attributes == 0
 
 
-cdef inline bint parse_usual(
-    const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Fields *fields
-) noexcept nogil:
-    """Reads a record without headers, with short numbers, and not at the end; returns False for any other record.
-
-    Sets only the fields that are needed here."""
-    cdef const uint8_t *at = data + position[0]
-    cdef const uint8_t *limit = data + size
-    cdef const uint8_t *end
-    cdef int64_t length, delta
-    if limit - at < ENOUGH or not short_number(&at, &length) or length < 0 or length > limit - at:
-        return False
-    end = at + length
-    at += 1
-    if not short_number(&at, &fields.timestamp_delta) or not short_number(&at, &delta):
-        return False
-    if not short_number(&at, &length) or length < -1 or at > end or length > end - at:
-        return False
-    fields.offset_delta, fields.key_length = <int32_t>delta, <int32_t>length
-    if length > 0:
-        at += length
-    if limit - at < ENOUGH or not short_number(&at, &length) or length < -1 or at > end or length > end - at:
-        return False
-    if length > 0:
-        at += length
-    if end - at != 1 or at[0]:
-        return False
-    position[0] = end - data
-    return True
-
-
 cdef void begin_walk(const uint8_t *header, Walk *walk) noexcept nogil:
     walk.seen, walk.lowest, walk.highest = 0, 0, 0
     walk.base, walk.max_timestamp = int64_at(header + BASE_TIMESTAMP_AT), int64_at(header + MAX_TIMESTAMP_AT)
 
 
-cdef bint step(
-    const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Walk *walk, bint keys_needed
-) noexcept nogil:
+cdef bint step(Cursor *cursor, Walk *walk, bint keys_needed) noexcept nogil:
     """Reads the next record; returns whether its offset is the next and its timestamp in the range of the header."""
     cdef Fields fields
+    cdef HeaderSizes sizes
     cdef int64_t timestamp
-    fields.detail = 0
-    if not parse_usual(data, size, position, &fields) and parse_record(data, size, position, &fields):
+    if read_record(cursor, &fields, &sizes):
         return False
-    if fields.offset_delta != walk.seen or (keys_needed and fields.key_length < 0):
+    if fields.offset_delta != walk.seen or (keys_needed and fields.key.length < 0):
         return False
     # Check before adding, which could overflow: the timestamp must be between -1 and the largest of the header.
-    if fields.timestamp_delta < -1 - walk.base or (
-        fields.timestamp_delta > 0 and walk.base > walk.max_timestamp - fields.timestamp_delta
+    if fields.timestamp < -1 - walk.base or (
+        fields.timestamp > 0 and walk.base > walk.max_timestamp - fields.timestamp
     ):
         return False
-    timestamp = walk.base + fields.timestamp_delta
+    timestamp = walk.base + fields.timestamp
     if walk.seen == 0 or timestamp < walk.lowest:
         walk.lowest = timestamp
     if walk.seen == 0 or timestamp > walk.highest:
@@ -123,18 +87,20 @@ cdef bint content_is_plain(
     """Checks checksum and records. A block of bytes is checksummed first, and its records are read while it is in the
     processor's cache."""
     cdef Walk walk
-    cdef Py_ssize_t position = HEADER_SIZE, summed = CRC_COVERS, block
+    cdef Cursor cursor
+    cdef Py_ssize_t summed = CRC_COVERS, block
     cdef int32_t count = int32_at(data + COUNT_AT)
     cdef int64_t crc = 0
     begin_walk(data, &walk)
+    cursor.data, cursor.position, cursor.end = data, HEADER_SIZE, size
     while walk.seen < count:
-        if position >= summed and summed < size:
+        if cursor.position >= summed and summed < size:
             block = min(size - summed, <Py_ssize_t>BLOCK)
             crc = crc32c_of(data + summed, block, <uint32_t>crc)
             summed += block
-        if not step(data, size, &position, &walk, keys_needed):
+        if not step(&cursor, &walk, keys_needed):
             return False
-    if position != size or not is_timely(&walk, now_ms, before_max_ms, after_max_ms):
+    if cursor.position != size or not is_timely(&walk, now_ms, before_max_ms, after_max_ms):
         return False
     return crc32c_of(data + summed, size - summed, <uint32_t>crc) == <uint32_t>int32_at(data + CRC_AT)
 

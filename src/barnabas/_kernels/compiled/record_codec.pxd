@@ -1,23 +1,21 @@
-# The parts of the record codec for other compiled modules: the parser of a record, and the writers of its fields.
+# The parts of the record codec for other compiled modules: the readers and writers of a record's fields.
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t
 
-cdef struct Fields:
-    int64_t timestamp_delta
-    int32_t offset_delta
-    int32_t key_length
-    Py_ssize_t key_at
-    int32_t value_length
-    Py_ssize_t value_at
-    int32_t header_count
-    Py_ssize_t headers_at
-    # The detail of a fault.
-    int64_t detail
+from barnabas._kernels.compiled.record_walk cimport Field, Fields
 
 
-cdef int parse_record(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Fields *fields) noexcept nogil
+cdef inline object field_bytes(const uint8_t *data, Field field, object view):
+    """Returns a field as a slice of `view`, or a copy if that is None; None for null."""
+    if field.length < 0:
+        return None
+    if view is None:
+        return PyBytes_FromStringAndSize(<const char *>data + field.at, field.length)
+    return view[field.at : field.at + field.length]
 
 
+cdef tuple decode_headers(const uint8_t *data, const Fields *fields, object view)
 cdef bytes as_bytes(object data)
 cpdef bytes encode_headers(headers)
 cdef Py_ssize_t payload_size(object key, object value, object headers) except -1

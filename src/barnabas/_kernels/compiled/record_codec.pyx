@@ -2,116 +2,22 @@
 # cython: freethreading_compatible=True, binding=False
 """The record codec, compiled: the twin of `pure.record_codec`, with the same names and the same behaviour.
 
-The twin describes the format of a record. Here one function, `parse_record`, reads any record from any bytes: it never
-reads outside the buffer, never uses a length that it has not checked, allocates nothing, and runs without the GIL. The
-reader and the walk use it. It only determines the fault of a record; `faults.record_error` has the messages.
+The twin describes the format of a record; `record_walk.pxd` reads it.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
-from barnabas._kernels.compiled.faults cimport *
-from barnabas._kernels.compiled.varint cimport get_varint, get_varlong, put_varint, varint_size, zigzag
+from barnabas._kernels.compiled.record_walk cimport *
+from barnabas._kernels.compiled.varint cimport put_varint, varint_size
 from barnabas._kernels.faults import record_error
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-
-
-
-# ---------------------------------------------------------------------------------------------------- numbers
-
-cdef inline bint add_overflows(int64_t a, int64_t b) noexcept nogil:
-    return (b > 0 and a > INT64_MAX - b) or (b < 0 and a < INT64_MIN - b)
-
-
-# ---------------------------------------------------------------------------------------------------- parsing
-
-cdef int parse_record(const uint8_t *data, Py_ssize_t size, Py_ssize_t *position, Fields *fields) noexcept nogil:
-    """Reads and checks the record at `position`, and moves the position to its end; returns a fault, or 0."""
-    cdef Py_ssize_t at = position[0]
-    cdef Py_ssize_t end
-    cdef int32_t length
-    cdef int fault, number
-
-    fault = get_varint(data, size, &at, &length)
-    if fault:
-        return fault
-    if length < 0 or length > size - at:
-        fields.detail = length
-        return RECORD_LENGTH
-    end = at + length
-    if at >= size:
-        return TRUNCATED
-    at += 1  # the attributes, which are unused
-    fault = get_varlong(data, size, &at, &fields.timestamp_delta)
-    if fault:
-        return fault
-    fault = get_varint(data, size, &at, &fields.offset_delta)
-    if fault:
-        return fault
-
-    fault = get_varint(data, size, &at, &fields.key_length)
-    if fault:
-        return fault
-    if fields.key_length < -1:
-        fields.detail = fields.key_length
-        return FIELD_LENGTH
-    fields.key_at = at
-    if fields.key_length > 0:
-        if fields.key_length > size - at:
-            return TRUNCATED
-        at += fields.key_length
-
-    fault = get_varint(data, size, &at, &fields.value_length)
-    if fault:
-        return fault
-    if fields.value_length < -1:
-        fields.detail = fields.value_length
-        return FIELD_LENGTH
-    fields.value_at = at
-    if fields.value_length > 0:
-        if fields.value_length > size - at:
-            return TRUNCATED
-        at += fields.value_length
-
-    fault = get_varint(data, size, &at, &fields.header_count)
-    if fault:
-        return fault
-    if fields.header_count < 0 or fields.header_count > size - at:
-        fields.detail = fields.header_count
-        return HEADER_COUNT
-    fields.headers_at = at
-    for number in range(fields.header_count):
-        fault = get_varint(data, size, &at, &length)
-        if fault:
-            return fault
-        if length < 0:
-            fields.detail = length
-            return NULL_HEADER_KEY
-        if length > size - at:
-            return TRUNCATED
-        at += length
-        fault = get_varint(data, size, &at, &length)
-        if fault:
-            return fault
-        if length < -1:
-            fields.detail = length
-            return FIELD_LENGTH
-        if length > 0:
-            if length > size - at:
-                return TRUNCATED
-            at += length
-
-    if at != end:
-        fields.detail = at - end
-        return RECORD_SIZE
-    position[0] = at
-    return NO_FAULT
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -163,37 +69,39 @@ cdef class Record:
         )
 
 
+cdef tuple decode_headers(const uint8_t *data, const Fields *fields, object view):
+    """Returns the headers of a checked record; values are slices of `view`, or copies if it is None."""
+    cdef list headers = []
+    cdef Cursor cursor
+    cdef Header header
+    cdef int32_t number
+    cursor.data, cursor.position = data, fields.headers_at
+    for number in range(fields.headers):
+        read_header(&cursor, fields.end, &header)
+        key = PyUnicode_DecodeUTF8(<char *>data + header.key.at, header.key.length, "surrogateescape")
+        headers.append((key, field_bytes(data, header.value, view)))
+    return tuple(headers)
+
+
 @cython.final
 cdef class _RecordIterator:
     """Iterates over the records of an uncompressed records section."""
 
     cdef Py_buffer _buffer
     cdef bint _has_buffer
-    cdef const uint8_t *_data
-    cdef Py_ssize_t _size
-    cdef Py_ssize_t _position
-    cdef int32_t _index
-    cdef int32_t _count
-    cdef int64_t _base_offset
-    cdef int64_t _base_timestamp
-    cdef int64_t _log_append_time
-    cdef bint _has_log_append_time
+    cdef Walk _walk
     # The bytes as a Python view, for slices; None if keys and values are copied.
     cdef object _view
 
     def __cinit__(self, data, int32_t count, int64_t base_offset, int64_t base_timestamp, log_append_time, bint copy):
+        cdef bint has_log_append_time = log_append_time is not None
+        cdef int64_t timestamp = log_append_time if has_log_append_time else base_timestamp
         PyObject_GetBuffer(data, &self._buffer, PyBUF_SIMPLE)
         self._has_buffer = True
-        self._data = <const uint8_t *>self._buffer.buf
-        self._size = self._buffer.len
-        self._position = 0
-        self._index = 0
-        self._count = count
-        self._base_offset = base_offset
-        self._base_timestamp = base_timestamp
-        self._has_log_append_time = log_append_time is not None
-        if self._has_log_append_time:
-            self._log_append_time = log_append_time
+        begin_walk(
+            &self._walk, <const uint8_t *>self._buffer.buf, self._buffer.len, count, base_offset, timestamp,
+            has_log_append_time,
+        )
         self._view = None if copy else memoryview(data)
 
     def __dealloc__(self):
@@ -205,61 +113,25 @@ cdef class _RecordIterator:
 
     @cython.critical_section
     def __next__(self):
+        cdef Walk *walk = &self._walk
         cdef Fields fields
-        cdef Py_ssize_t start = self._position
-        cdef int32_t index = self._index
         cdef int fault
         cdef Record record
-        if index >= self._count:
+        if not has_next(walk):
             raise StopIteration
-        fields.detail = 0
-        fault = parse_record(self._data, self._size, &self._position, &fields)
-        if not fault:
-            if not self._has_log_append_time and add_overflows(self._base_timestamp, fields.timestamp_delta):
-                fault = TIMESTAMP_RANGE
-            elif index == self._count - 1 and self._position != self._size:
-                fault = TRAILING_BYTES
-                fields.detail = self._size - self._position
+        fault = next_record(walk, &fields)
         if fault:
-            self._count = 0
-            raise record_error(fault, index, start, fields.detail)
-        self._index = index + 1
-
+            walk.count = 0
+            raise record_error(fault, walk.index, walk.start, walk.cursor.detail)
         record = Record.__new__(Record)
         # Unsigned, because overflow is defined there; the caller has checked the range.
-        record.offset = <int64_t>(<uint64_t>self._base_offset + <uint64_t><int64_t>fields.offset_delta)
-        if self._has_log_append_time:
-            record.timestamp = self._log_append_time
-        else:
-            record.timestamp = self._base_timestamp + fields.timestamp_delta
-        record.key = self._slice(fields.key_at, fields.key_length)
-        record.value = self._slice(fields.value_at, fields.value_length)
-        record.headers = self._headers(fields.headers_at, fields.header_count) if fields.header_count else ()
-        record.size_in_bytes = self._position - start
+        record.offset = <int64_t>(<uint64_t>walk.base_offset + <uint64_t><int64_t>fields.offset_delta)
+        record.timestamp = fields.timestamp
+        record.key = field_bytes(walk.cursor.data, fields.key, self._view)
+        record.value = field_bytes(walk.cursor.data, fields.value, self._view)
+        record.headers = decode_headers(walk.cursor.data, &fields, self._view) if fields.headers else ()
+        record.size_in_bytes = walk.cursor.position - walk.start
         return record
-
-    cdef inline object _slice(self, Py_ssize_t at, int32_t length):
-        if length < 0:
-            return None
-        if self._view is None:
-            return PyBytes_FromStringAndSize(<const char *>self._data + at, length)
-        return self._view[at:at + length]
-
-    cdef tuple _headers(self, Py_ssize_t at, int32_t count):
-        # parse_record has checked these lengths.
-        cdef list headers = []
-        cdef int32_t length = 0
-        cdef int number
-        cdef object key
-        for number in range(count):
-            get_varint(self._data, self._size, &at, &length)
-            key = PyUnicode_DecodeUTF8(<char *>self._data + at, length, "surrogateescape")
-            at += length
-            get_varint(self._data, self._size, &at, &length)
-            headers.append((key, self._slice(at, length)))
-            if length > 0:
-                at += length
-        return tuple(headers)
 
 
 def iterate_records(data, count, base_offset, base_timestamp, log_append_time, copy):
@@ -278,49 +150,35 @@ def walk_records(data, int32_t count, int64_t base_timestamp, int32_t last_offse
     index of the first record without a key (-1: all have one). Without records the timestamps are -1.
     """
     cdef Py_buffer buffer
+    cdef Walk walk
     cdef Fields fields
-    cdef Py_ssize_t position = 0, start = 0
-    cdef int32_t index = 0, previous = -1, offset_delta_of_highest = -1, first_without_key = -1
-    cdef int64_t timestamp, lowest = -1, highest = -1
+    cdef int32_t previous = -1, offset_delta_of_highest = -1
+    cdef int64_t lowest = -1, highest = -1, first_without_key = -1
     cdef int fault = NO_FAULT
-    fields.detail = 0
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
-    try:
-        with nogil:
-            for index in range(count):
-                start = position
-                fault = parse_record(<const uint8_t *>buffer.buf, buffer.len, &position, &fields)
-                if fault:
-                    break
-                if fields.key_length < 0 and first_without_key < 0:
-                    first_without_key = index
-                if add_overflows(base_timestamp, fields.timestamp_delta):
-                    fault = TIMESTAMP_RANGE
-                    break
-                timestamp = base_timestamp + fields.timestamp_delta
-                if consecutive:
-                    if fields.offset_delta != index:
-                        fault = OFFSET_DELTA
-                        fields.detail = fields.offset_delta
-                        break
-                elif not previous < fields.offset_delta <= last_offset_delta:
-                    fault = OFFSET_RANGE
-                    fields.detail = fields.offset_delta
-                    break
-                previous = fields.offset_delta
-                if index == 0 or timestamp < lowest:
-                    lowest = timestamp
-                if index == 0 or timestamp > highest:
-                    highest = timestamp
-                    offset_delta_of_highest = fields.offset_delta
-                if index == count - 1 and position != buffer.len:
-                    fault = TRAILING_BYTES
-                    fields.detail = buffer.len - position
-                    break
-    finally:
-        PyBuffer_Release(&buffer)
+    begin_walk(&walk, <const uint8_t *>buffer.buf, buffer.len, count, 0, base_timestamp, False)
+    with nogil:
+        while has_next(&walk):
+            fault = next_record(&walk, &fields)
+            if fault:
+                break
+            if consecutive and fields.offset_delta != walk.index:
+                fault = fail(&walk.cursor, OFFSET_DELTA, fields.offset_delta)
+                break
+            if not consecutive and not previous < fields.offset_delta <= last_offset_delta:
+                fault = fail(&walk.cursor, OFFSET_RANGE, fields.offset_delta)
+                break
+            previous = fields.offset_delta
+            if fields.key.length < 0 and first_without_key < 0:
+                first_without_key = walk.index
+            if walk.index == 0 or fields.timestamp < lowest:
+                lowest = fields.timestamp
+            if walk.index == 0 or fields.timestamp > highest:
+                highest = fields.timestamp
+                offset_delta_of_highest = fields.offset_delta
+    PyBuffer_Release(&buffer)
     if fault:
-        raise record_error(fault, index, start, fields.detail)
+        raise record_error(fault, walk.index, walk.start, walk.cursor.detail)
     return lowest, highest, offset_delta_of_highest, first_without_key
 
 

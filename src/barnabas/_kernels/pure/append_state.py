@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas._kernels.pure.record_codec import VARINTS, BytesLike, Headers, encode_headers, size_of_payload
+from barnabas._kernels.pure.record_codec import BytesLike, Headers, encode_field, encode_headers, size_of_payload
 from barnabas._kernels.varint import MAX_VARLONG_SIZE, encode_varint, encode_varlong, size_of_varint, size_of_varlong
 
 _MAX_INT32: Final = 2**31 - 1
@@ -15,9 +16,6 @@ _MAX_INT64: Final = 2**63 - 1
 _NO_TIMESTAMP: Final = -1
 _BATCH_HEADER_SIZE: Final = 61
 _MAX_RECORD_OVERHEAD: Final = 21
-# Upper bound of a record's size without headers, key bytes and value bytes: attributes and header count (1 each), three
-# lengths and the offset delta (5 each), the timestamp delta (10).
-_AMPLE_RECORD_OVERHEAD: Final = 32
 
 
 class RecordFuture:
@@ -50,43 +48,17 @@ class AppendState:
     nothing: it rejects a record that makes the batch reach `limit`, where its owner must decide.
     """
 
-    __slots__ = (
-        "_base_timestamp",
-        "_fast_base",
-        "_finished",
-        "_future_type",
-        "_gaps",
-        "_lock",
-        "_next_delta",
-        "_now",
-        "_parts",
-        "_result",
-        "_size",
-        "_sticky_bytes",
-        "limit",
-        "max_record_size",
-        "max_size",
-        "max_timestamp",
-        "offset_delta_of_max_timestamp",
-        "size_factor",
-        "sticky_limit",
-        "thunks",
-    )
-
     def __init__(self, base_timestamp: int | None, max_size: int, size_factor: float) -> None:
         self.max_size = max_size
         self.size_factor = size_factor
         self.max_timestamp = _NO_TIMESTAMP
         self.offset_delta_of_max_timestamp = -1
         self._base_timestamp = None if base_timestamp is None else _check_timestamp(base_timestamp)
+        self.is_open = True
         self._parts: list[bytes] | None = []
-        self._finished: list[bytes] | None = None
         self._size = 0
-        self._gaps = 0
+        self.record_count = 0
         self._next_delta = 0
-        # The base timestamp while the fast path of `append` is open. It is closed before the first record, and where a
-        # sum on it could overflow.
-        self._fast_base: int | None = None
         self._lock = threading.Lock()
         """Makes `accept` and `close_for_appends` atomic; the compiled twin needs only the interpreter lock."""
         self._sticky_bytes = 0
@@ -125,8 +97,6 @@ class AppendState:
         sticky partition and the batch has reached `sticky_limit`, where the partitioner must decide. With ``decided``
         it is rejected only if it does not fit. Without a timestamp the record gets the current time.
         """
-        if not self.is_open:
-            return None
         if (key is not None and type(key) is not bytes) or (value is not None and type(value) is not bytes):
             return None
         if headers is None:
@@ -137,21 +107,12 @@ class AppendState:
             timestamp_ms = time.time_ns() // 1_000_000 if self._now is None else self._now()
         elif timestamp_ms < 0:
             return None
-        payload = size_of_payload(key, value, headers)
         with self._lock:
-            if self._parts is None:
-                return None
             before = self.estimated_size
-            if sticky and not decided and before >= self.sticky_limit:
+            if not self.is_open or (sticky and not decided and before >= self.sticky_limit):
                 return None
-            if not decided:
-                base = timestamp_ms if self._base_timestamp is None else self._base_timestamp
-                size = 1 + size_of_varint(self._next_delta) + size_of_varlong(timestamp_ms - base) + payload
-                size += size_of_varint(size)
-                if _BATCH_HEADER_SIZE + int((self._size + size) * self.size_factor) >= self.limit:
-                    return None
-            index = self.try_append(timestamp_ms, key, value, headers)
-            if index is None:
+            index = self._next_delta
+            if not self._write(index, timestamp_ms, key, value, headers, sys.maxsize if decided else self.limit):
                 return None
             if sticky:
                 # The first record brings the header with it.
@@ -181,72 +142,13 @@ class AppendState:
         return _NO_TIMESTAMP if self._base_timestamp is None else self._base_timestamp
 
     @property
-    def record_count(self) -> int:
-        return self._next_delta - self._gaps
-
-    @property
     def last_offset_delta(self) -> int:
         """The offset delta of the last record; -1 before the first."""
         return self._next_delta - 1
 
-    @property
-    def records_size(self) -> int:
-        """The bytes of all records so far, before compression."""
-        return self._size
-
-    @property
-    def is_open(self) -> bool:
-        return self._parts is not None
-
     def append(self, timestamp_ms: int, key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
         """Adds a record at the next offset; returns its offset delta."""
-        base = self._fast_base
-        delta = self._next_delta
-        if base is None or type(value) is not bytes or headers:
-            return self._append_any(delta, timestamp_ms, key, value, headers)
-        try:
-            timestamp_delta = timestamp_ms - base
-            if timestamp_delta < 0:
-                return self._append_any(delta, timestamp_ms, key, value, headers)
-            timestamp_part = VARINTS[timestamp_delta]
-            offset_part = VARINTS[delta]
-            value_size = len(value)
-            value_part = VARINTS[value_size]
-            if key is None:
-                size = len(timestamp_part) + len(offset_part) + len(value_part) + value_size + 3
-                size_part = VARINTS[size]
-                self._parts += (size_part, b"\0", timestamp_part, offset_part, b"\x01", value_part, value, b"\0")  # type: ignore[operator]
-            elif type(key) is bytes:
-                key_size = len(key)
-                key_part = VARINTS[key_size]
-                size = (
-                    len(timestamp_part) + len(offset_part) + len(key_part) + key_size + len(value_part) + value_size + 2
-                )
-                size_part = VARINTS[size]
-                self._parts += (  # type: ignore[operator]
-                    size_part,
-                    b"\0",
-                    timestamp_part,
-                    offset_part,
-                    key_part,
-                    key,
-                    value_part,
-                    value,
-                    b"\0",
-                )
-            else:
-                return self._append_any(delta, timestamp_ms, key, value, headers)
-        except (IndexError, TypeError):
-            # The number is not in the table, a value is not a number, or the appender is closed.
-            return self._append_any(delta, timestamp_ms, key, value, headers)
-        self._size += size + len(size_part)
-        self._next_delta = delta + 1
-        bound = size - 1 - len(timestamp_part) - len(offset_part) + _BATCH_HEADER_SIZE + _MAX_RECORD_OVERHEAD
-        self.max_record_size = max(self.max_record_size, bound)
-        if timestamp_ms > self.max_timestamp:
-            self.max_timestamp = timestamp_ms
-            self.offset_delta_of_max_timestamp = delta
-        return delta
+        return self.append_with_delta(self._next_delta, timestamp_ms, key, value, headers)
 
     def append_with_delta(
         self,
@@ -257,19 +159,17 @@ class AppendState:
         headers: Headers = (),
     ) -> int:
         """Adds a record with an explicit offset delta, which may leave a gap but not go back."""
-        return self._append_any(offset_delta, timestamp_ms, key, value, headers)
+        self._write(offset_delta, timestamp_ms, key, value, headers)
+        return offset_delta
 
     def try_append(
         self, timestamp_ms: int, key: BytesLike | None, value: BytesLike | None, headers: Headers = ()
     ) -> int | None:
         """Appends if `has_room_for` allows it, in one call; otherwise returns None."""
-        if self._next_delta:
-            size = _AMPLE_RECORD_OVERHEAD + (0 if key is None else len(key)) + (0 if value is None else len(value))
-            if (
-                headers or size > self.max_size - _BATCH_HEADER_SIZE - self._size * self.size_factor
-            ) and not self.has_room_for(key, value, headers, timestamp_ms):
-                return None
-        return self.append(timestamp_ms, key, value, headers) if self._parts is not None else None
+        delta = self._next_delta
+        if not self.is_open or not self._write(delta, timestamp_ms, key, value, headers, sys.maxsize):
+            return None
+        return delta
 
     def has_room_for(
         self,
@@ -279,7 +179,7 @@ class AppendState:
         timestamp_ms: int | None = None,
     ) -> bool:
         """Whether one more record should stay within `max_size`; without a timestamp, the longest delta is assumed."""
-        if self._parts is None:
+        if not self.is_open:
             return False
         if self._next_delta == 0:
             return True
@@ -292,6 +192,11 @@ class AppendState:
         return size + size_of_varint(size) <= room
 
     @property
+    def records_size(self) -> int:
+        """The bytes of all records so far, before compression."""
+        return self._size
+
+    @property
     def estimated_size(self) -> int:
         """The expected size of the batch if it is closed now, header included."""
         return _BATCH_HEADER_SIZE + int(self._size * self.size_factor)
@@ -299,66 +204,55 @@ class AppendState:
     def close_for_appends(self) -> None:
         """Stops accepting records; those appended wait for `take`."""
         with self._lock:
-            if self._parts is not None:
-                self._finished = self._parts
-                self._parts = None
+            self.is_open = False
 
     def take(self, reserve: int) -> bytearray:
         """Returns all records in one buffer, after `reserve` zero bytes for the header. Works once."""
         self.close_for_appends()
-        if self._finished is None:
+        if self._parts is None:
             raise RuntimeError("the records of this batch have been taken already")
-        parts = self._finished
-        self._finished = None
-        parts.insert(0, bytes(reserve))
+        parts, self._parts = [bytes(reserve), *self._parts], None
         return bytearray().join(parts)
 
-    def _append_any(
-        self, delta: int, timestamp_ms: int, key: BytesLike | None, value: BytesLike | None, headers: Headers
-    ) -> int:
-        """Appends any record: checks everything before it changes anything."""
-        if self._parts is None:
+    def _write(
+        self,
+        delta: int,
+        timestamp_ms: int,
+        key: BytesLike | None,
+        value: BytesLike | None,
+        headers: Headers,
+        limit: int | None = None,
+    ) -> bool:
+        """Writes a record; checks everything before it changes anything. With a limit, False if the record does not fit
+        or makes the batch reach it."""
+        if self._parts is None or not self.is_open:
             raise RuntimeError("this batch is closed: no more records can be appended")
         if not self._next_delta <= delta <= _MAX_INT32:
             raise ValueError(f"offset delta {delta} does not follow {self._next_delta - 1} within 31 bits")
-        _check_timestamp(timestamp_ms)
-        base = timestamp_ms if self._base_timestamp is None else self._base_timestamp
-        timestamp_delta = timestamp_ms - base
+        base = _check_timestamp(timestamp_ms) if self._base_timestamp is None else self._base_timestamp
+        timestamp_delta = _check_timestamp(timestamp_ms) - base
         if timestamp_delta > _MAX_INT64:
             raise ValueError(f"timestamp {timestamp_ms} is too far from the base timestamp {base}")
-        parts = [
-            b"",
-            b"\0",
-            VARINTS[timestamp_delta] if 0 <= timestamp_delta < 8192 else encode_varlong(timestamp_delta),
-            VARINTS[delta] if delta < 8192 else encode_varint(delta),
-        ]
-        for field in (key, value):
-            if field is None:
-                parts.append(b"\x01")
-            else:
-                data = field if type(field) is bytes else memoryview(field).tobytes()
-                size = len(data)
-                parts += (VARINTS[size] if size < 8192 else encode_varint(size), data)
-        parts.append(encode_headers(headers) if headers else b"\0")
-        size = sum(map(len, parts))
-        payload = size - sum(map(len, parts[:4]))
-        parts[0] = VARINTS[size] if size < 8192 else encode_varint(min(size, _MAX_INT32))
-        size += len(parts[0])
+        payload = encode_field(key) + encode_field(value) + (encode_headers(headers) if headers else b"\0")
+        body = b"\0" + encode_varlong(timestamp_delta) + encode_varint(delta) + payload
+        size = len(body) + size_of_varint(len(body))
+        if limit is not None and (
+            (self._next_delta and size > self.max_size - self.estimated_size)
+            or _BATCH_HEADER_SIZE + int((self._size + size) * self.size_factor) >= limit
+        ):
+            return False
         if self._size + size > _MAX_INT32 - _BATCH_HEADER_SIZE:
             raise ValueError(f"a record of {size} bytes makes the batch larger than 2 GiB")
-        self._parts += parts
+        self._parts += (encode_varint(len(body)), body)
         self._base_timestamp = base
         self._size += size
-        self.max_record_size = max(self.max_record_size, _BATCH_HEADER_SIZE + _MAX_RECORD_OVERHEAD + payload)
-        self._gaps += delta - self._next_delta
+        self.max_record_size = max(self.max_record_size, _BATCH_HEADER_SIZE + _MAX_RECORD_OVERHEAD + len(payload))
+        self.record_count += 1
         self._next_delta = delta + 1
-        # The table ends at 8191, for deltas as for sizes: so the fast path adds less than 8192 to the timestamp, and
-        # less than 8192 records of at most 8 KiB to the size.
-        self._fast_base = base if base < _MAX_INT64 - 8192 and self._size < _MAX_INT32 // 2 else None
         if timestamp_ms > self.max_timestamp:
             self.max_timestamp = timestamp_ms
             self.offset_delta_of_max_timestamp = delta
-        return delta
+        return True
 
 
 def _check_timestamp(timestamp_ms: int) -> int:

@@ -1,16 +1,20 @@
 """Columns to records sections and back, record by record: the twin of `compiled.columns`.
 
-`columns_encoder` encodes. For decoding, `Section` finds the fields, and the sinks of `columns_sinks` store them.
+`columns_encoder` encodes. For decoding, `record_codec.read_records` finds the fields, `Section` checks and counts
+them, and the sinks of `columns_sinks` store them.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from functools import partial
+from itertools import accumulate
+from typing import Any, Final
 
 from barnabas._kernels.faults import CHANGED, MIN_RECORD, RECORD_COUNT, TIMESTAMP_UNIT, Fault, section_error
 from barnabas._kernels.pure.columns_encoder import BinaryColumn, Buffer, Encoder, HeaderColumn
-from barnabas._kernels.pure.columns_sinks import BinarySink, ColumnSink, Fields, ViewSink
+from barnabas._kernels.pure.columns_sinks import BinarySink, ColumnSink, Places, ViewSink
 from barnabas._kernels.pure.murmur2 import partition_for_key
+from barnabas._kernels.pure.record_codec import Fields, read_records
 
 __all__ = [
     "READING_ROOM",
@@ -30,42 +34,8 @@ __all__ = [
 READING_ROOM: Final = 1 << 18
 """The extra size of a column of values into which batches are read from a file: for the bytes around the values of a
 block, and for the part of a record before it."""
-SIZES: Final = (
-    "records",
-    "null_keys",
-    "key_bytes",
-    "null_values",
-    "value_bytes",
-    "headers",
-    "header_key_bytes",
-    "null_header_values",
-    "header_value_bytes",
-)
-"""The attributes of a `Section` that `totals` sums."""
-_MIN_HEADER: Final = 2
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
-_INT64_MIN: Final = -(2**63)
-
-
-class _Record(NamedTuple):
-    """One record of a section: its fields are positions and lengths."""
-
-    delta: int
-    timestamp: int
-    key: tuple[int, int]
-    value: tuple[int, int]
-    header_keys: Fields
-    header_values: Fields
-
-
-class _DamageError(Exception):
-    """A fault in a record, found before the record's number is known: the fault and its detail."""
-
-    def __init__(self, fault: int, detail: int) -> None:
-        super().__init__(fault, detail)
-        self.fault = fault
-        self.detail = detail
 
 
 class Section:
@@ -73,6 +43,9 @@ class Section:
 
     `append_timestamp` is the batch's log-append time, which replaces the timestamps of all its records, or None.
     Records before `start_offset` are checked but neither counted nor filled. Timestamps are multiplied by `scale`.
+
+    `sizes` are the numbers of records, null keys, key bytes, null values, value bytes, headers, bytes of header keys,
+    null header values, and bytes of header values.
 
     For views the caller says where the bytes stay: `source` holds them, and the section begins at `source_start`.
     """
@@ -95,128 +68,66 @@ class Section:
             raise ValueError(f"a timestamp unit of 1/{scale} ms is none")
         # Copy: a read-only view may belong to a buffer that another owner can write.
         self._data = bytes(data)
-        self._base_offset, self._base_timestamp, self._scale = base_offset, base_timestamp, scale
-        self._append_timestamp = append_timestamp
-        self._last_delta = min(last_offset_delta, _INT64_MAX - base_offset)
-        if len(self._data) > _INT32_MAX:
-            raise ValueError(f"a records section of {len(self._data)} bytes is longer than a batch can be")
-        if not 0 <= count <= len(self._data) // MIN_RECORD:
-            raise section_error(RECORD_COUNT, base_offset, count, 0, len(self._data))
-        self._kept = kept = [record for record in self._read(count) if base_offset + record.delta >= start_offset]
-        self.records = len(kept)
-        self.null_keys, self.key_bytes = _sizes([record.key for record in kept])
-        self.null_values, self.value_bytes = _sizes([record.value for record in kept])
-        self._header_keys = [field for record in kept for field in record.header_keys]
-        self._header_values = [field for record in kept for field in record.header_values]
-        self.headers = len(self._header_keys)
-        _, self.header_key_bytes = _sizes(self._header_keys)
-        self.null_header_values, self.header_value_bytes = _sizes(self._header_values)
-
-    def _read(self, count: int) -> list[_Record]:
-        records: list[_Record] = []
-        at = start = index = 0
-        before = -1
-        try:
-            for index in range(count):  # noqa: B007 - the handler below says how far it got
-                start = at
-                record, at = self._record(at, before)
-                before = record.delta
-                records.append(record)
-            if at != len(self._data):
-                raise _DamageError(Fault.TRAILING_BYTES, len(self._data) - at)
-        except _DamageError as damage:
-            raise section_error(damage.fault, self._base_offset, index, start, damage.detail) from None
-        return records
-
-    def _record(self, at: int, before: int) -> tuple[_Record, int]:
-        """Reads the record at `at`; `before` is the offset delta of the previous one. Also returns where it ends."""
-        data = self._data
-        length, at = _varint(data, at, len(data), 32)
-        end = at + length
-        if length < MIN_RECORD - 1 or end > len(data):
-            raise _DamageError(Fault.RECORD_LENGTH, length)
-        # The attributes byte is unused; readers skip it, whatever its value.
-        stamp_delta, at = _varint(data, at + 1, end, 64)
-        delta, at = _varint(data, at, end, 32)
-        key, at = _field(data, at, end)
-        value, at = _field(data, at, end)
-        headers, at = _varint(data, at, end, 32)
-        if headers < 0 or headers > (end - at) // _MIN_HEADER:
-            raise _DamageError(Fault.HEADER_COUNT, headers)
-        timestamp = self._base_timestamp + stamp_delta if self._append_timestamp is None else self._append_timestamp
-        if not _INT64_MIN <= timestamp <= _INT64_MAX:
-            raise _DamageError(Fault.TIMESTAMP_RANGE, 0)
-        if not _INT64_MIN <= timestamp * self._scale <= _INT64_MAX:
-            raise _DamageError(TIMESTAMP_UNIT, timestamp)
-        if not before < delta <= self._last_delta:
-            raise _DamageError(Fault.OFFSET_RANGE, delta)
-        record = _Record(delta, timestamp * self._scale, key, value, [], [])
-        for _ in range(headers):
-            key, at = _field(data, at, end)
-            if key[1] < 0:
-                raise _DamageError(Fault.NULL_HEADER_KEY, key[1])
-            record.header_keys.append(key)
-            value, at = _field(data, at, end)
-            record.header_values.append(value)
-        if at != end:
-            raise _DamageError(Fault.RECORD_SIZE, end - at)
-        return record, end
+        size = len(self._data)
+        if size > _INT32_MAX:
+            raise ValueError(f"a records section of {size} bytes is longer than a batch can be")
+        self._error = error = partial(section_error, base_offset)
+        if not 0 <= count <= size // MIN_RECORD or (size and not count):
+            raise error(RECORD_COUNT, count, 0, size)
+        self._base_offset, self._scale = base_offset, scale
+        self._timestamp_type = int(append_timestamp is not None)
+        self._kept: list[Fields] = []
+        before, last_delta = -1, min(last_offset_delta, _INT64_MAX - base_offset)
+        for index, record in enumerate(read_records(self._data, count, base_timestamp, append_timestamp, error)):
+            if abs(record.timestamp * scale) > _INT64_MAX and scale != 1:
+                raise error(TIMESTAMP_UNIT, index, record.start, record.timestamp)
+            if not before < record.offset_delta <= last_delta:
+                raise error(Fault.OFFSET_RANGE, index, record.start, record.offset_delta)
+            before = record.offset_delta
+            if base_offset + before >= start_offset:
+                self._kept.append(record)
+        self._keys = [record.key for record in self._kept]
+        self._values = [record.value for record in self._kept]
+        self._header_keys: Places = [name for record in self._kept for name, _ in record.headers]
+        self._header_values = [value for record in self._kept for _, value in record.headers]
+        self.sizes = (
+            len(self._kept),
+            *_sizes(self._keys),
+            *_sizes(self._values),
+            len(self._header_keys),
+            _sizes(self._header_keys)[1],
+            *_sizes(self._header_values),
+        )
 
     def fill(self, sink: ColumnSink) -> None:
         """Appends the records to the columns of `sink`."""
-        data, kept, row, end = self._data, self._kept, sink.rows, sink.rows + self.records
+        data, kept, row, end = self._data, self._kept, sink.rows, sink.rows + len(self._kept)
         room = end <= sink.max_rows
         if room and sink.offsets is not None:
-            sink.offsets[row:end] = [self._base_offset + record.delta for record in kept]
+            sink.offsets[row:end] = [self._base_offset + record.offset_delta for record in kept]
         if room and sink.timestamps is not None:
-            sink.timestamps[row:end] = [record.timestamp for record in kept]
+            sink.timestamps[row:end] = [record.timestamp * self._scale for record in kept]
         if room and sink.timestamp_types is not None:
-            sink.timestamp_types[row:end] = int(self._append_timestamp is not None)
+            sink.timestamp_types[row:end] = self._timestamp_type
         if room and sink.keys is not None:
-            room = sink.keys.append(data, [record.key for record in kept])
+            room = sink.keys.append(data, self._keys)
         if room and sink.values is not None:
-            room = sink.values.append(data, [record.value for record in kept])
+            room = sink.values.append(data, self._values)
         if room and sink.header_offsets is not None:
             assert sink.header_keys is not None
             assert sink.header_values is not None
-            entries = sink.header_keys.rows
-            for index, record in enumerate(kept):
-                entries += len(record.header_keys)
-                sink.header_offsets[row + index + 1] = entries
+            ends = accumulate((len(record.headers) for record in kept), initial=sink.header_keys.rows)
+            sink.header_offsets[row : end + 1] = list(ends)
             room = sink.header_keys.append(data, self._header_keys)
             room = room and sink.header_values.append(data, self._header_values)
         if not room:
-            raise section_error(CHANGED, self._base_offset, self.records, len(data), 0)
+            raise self._error(CHANGED, len(kept), len(data), 0)
         sink.rows = end
 
 
-def _sizes(fields: Fields) -> tuple[int, int]:
+def _sizes(fields: Places) -> tuple[int, int]:
     """Returns how many of the fields are null, and how many bytes the others have."""
-    return sum(length < 0 for _, length in fields), sum(max(length, 0) for _, length in fields)
-
-
-def _varint(data: bytes, at: int, end: int, width: int) -> tuple[int, int]:
-    """Reads a number of `width` bits that ends before `end`; also returns the position after it."""
-    raw = 0
-    for shift in range(0, width, 7):
-        if at >= end:
-            raise _DamageError(Fault.TRUNCATED, 0)
-        byte = data[at]
-        at += 1
-        raw |= (byte & 0x7F) << shift
-        if raw >> width:
-            break
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), at
-    raise _DamageError(Fault.OVERLONG_VARINT, 0)
-
-
-def _field(data: bytes, at: int, end: int) -> tuple[tuple[int, int], int]:
-    """Reads the length (-1 for null) of a field; returns where the field is and how long, and the position after it."""
-    length, at = _varint(data, at, end, 32)
-    if length < -1 or length > end - at:
-        raise _DamageError(Fault.FIELD_LENGTH, length)
-    return (at, length), at + max(length, 0)
+    return fields.count(None), sum(field.stop - field.start for field in fields if field is not None)
 
 
 def plain_extent(*_: Any) -> tuple[int, int, bool]:
@@ -251,5 +162,5 @@ def partitions_for_keys(keys: BinaryColumn, count: int, out: Any) -> None:
 
 
 def totals(sections: list[Section]) -> tuple[int, ...]:
-    """Sums the sizes of sections, in the order of `SIZES`."""
-    return tuple(sum([getattr(section, name) for section in sections]) for name in SIZES)
+    """Sums the sizes of sections."""
+    return tuple(map(sum, zip((0,) * 9, *(section.sizes for section in sections), strict=True)))

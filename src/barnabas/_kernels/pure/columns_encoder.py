@@ -6,6 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from barnabas._kernels.pure.record_codec import encode_field, size_of_payload
 from barnabas._kernels.varint import encode_varint, encode_varlong, size_of_varint, size_of_varlong
 
 Buffer: TypeAlias = Any  # anything with the buffer protocol: pyarrow.Buffer, numpy.ndarray, bytes, memoryview
@@ -87,19 +88,10 @@ class HeaderColumn:
         self.sections: list[bytes | None] = []
         """The encoded headers of each record; None if a key is null."""
         for begin, end in (span or (0, 0) for span in _spans(validity, offsets, wide, first, length, keys.length)):
-            parts: list[bytes | memoryview] = [encode_varint(end - begin)]
+            parts = [encode_varint(end - begin)]
             for key, value in zip(keys.elements[begin:end], values.elements[begin:end], strict=True):
-                parts += (*_field(key), *_field(value))
+                parts += (encode_field(key), encode_field(value))
             self.sections.append(None if None in keys.elements[begin:end] else b"".join(parts))
-
-
-def _field(element: memoryview | None) -> tuple[bytes | memoryview, ...]:
-    """Returns the length (-1 for null) of a field, and its bytes."""
-    return (b"\1",) if element is None else (encode_varint(len(element)), element)
-
-
-def _field_size(element: memoryview | None) -> int:
-    return 1 if element is None else size_of_varint(len(element)) + len(element)
 
 
 class Encoder:
@@ -143,7 +135,7 @@ class Encoder:
     def _body_size(self, first: int, index: int, headers: bytes) -> int:
         """Returns the size of record `index`, without its length, in a section from `first`."""
         size = 1 + size_of_varlong(self._timestamps[index] - self._timestamps[first]) + size_of_varint(index - first)
-        return size + _field_size(self._keys[index]) + _field_size(self._values[index]) + len(headers)
+        return size + size_of_payload(self._keys[index], self._values[index]) - 1 + len(headers)
 
     def measure(self, first: int, limit: int) -> tuple[int, int]:
         """Returns how many records, from `first` on, fit in a section of at most `limit` bytes, and its exact size.
@@ -186,7 +178,7 @@ class Encoder:
         if not isinstance(into, bytearray | memoryview | None):
             raise TypeError(f"{into!r} is neither a bytearray nor a memoryview")
         base = self._timestamps[first]
-        parts: list[bytes | memoryview] = [bytes(reserve)]
+        parts = [bytes(reserve)]
         for index in range(first, first + count):
             headers = self._headers[index]
             if headers is None:
@@ -196,8 +188,8 @@ class Encoder:
                 b"\0",
                 encode_varlong(self._timestamps[index] - base),
                 encode_varint(index - first),
-                *_field(self._keys[index]),
-                *_field(self._values[index]),
+                encode_field(self._keys[index]),
+                encode_field(self._values[index]),
                 headers,
             )
         if sum(map(len, parts)) != reserve + size:

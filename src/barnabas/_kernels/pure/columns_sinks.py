@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy.typing as npt
 
 from barnabas._kernels.pure.columns_encoder import Buffer
 
-Fields = list[tuple[int, int]]
-"""Where the bytes of each field begin in a records section, and how many there are: -1 for null."""
+Places = list[slice | None]
+"""Where the bytes of each field are in a records section; None for null."""
 
 _INT32_MAX: Final = 2**31 - 1
 _INLINE: Final = 12
@@ -35,17 +36,15 @@ class _Sink:
     def is_full(self) -> bool:
         return self.rows == self.max_rows
 
-    def has_room(self, fields: Fields) -> bool:
-        has_nulls = any(length < 0 for _, length in fields)
-        return len(fields) <= self.max_rows - self.rows and not (has_nulls and self._validity is None)
-
-    def add_row(self, length: int) -> int:
-        """Adds a row, null if `length` is negative; returns its index."""
-        row = self.rows
-        if self._validity is not None and length >= 0:
-            self._validity[row >> 3] |= 1 << (row & 7)
-        self.rows += 1
-        return row
+    def add_rows(self, fields: Places) -> bool:
+        """Adds a row for each field; False if there is no room."""
+        if len(fields) > self.max_rows - self.rows or (self._validity is None and None in fields):
+            return False
+        for row, field in enumerate(fields, self.rows):
+            if self._validity is not None and field is not None:
+                self._validity[row >> 3] |= 1 << (row & 7)
+        self.rows += len(fields)
+        return True
 
 
 class BinarySink(_Sink):
@@ -66,17 +65,15 @@ class BinarySink(_Sink):
         super().__init__(validity, len(self._offsets) - 1)
         self._offsets[0] = 0
 
-    def append(self, section: bytes, fields: Fields) -> bool:
+    def append(self, section: bytes, fields: Places) -> bool:
         """Adds a row for each field; False if there is no room."""
-        size = sum(max(length, 0) for _, length in fields)
-        if not self.has_room(fields) or size > min(len(self._data), _INT32_MAX) - self.used:
+        content = [b"" if field is None else section[field] for field in fields]
+        row, end = self.rows, self.used + sum(map(len, content))
+        if end > min(len(self._data), _INT32_MAX) or not self.add_rows(fields):
             return False
-        for start, length in fields:
-            row = self.add_row(length)
-            if length > 0:
-                self._data[self.used : self.used + length] = section[start : start + length]
-                self.used += length
-            self._offsets[row + 1] = self.used
+        self._data[self.used : end] = b"".join(content)
+        self._offsets[row : self.rows + 1] = list(accumulate(map(len, content), initial=self.used))
+        self.used = end
         return True
 
 
@@ -100,19 +97,19 @@ class ViewSink(_Sink):
             raise ValueError(f"no view reaches byte {start} of buffer {buffer}")
         self._buffer, self._start = buffer, start
 
-    def append(self, section: bytes, fields: Fields) -> bool:
+    def append(self, section: bytes, fields: Places) -> bool:
         """Adds a row for each field; False if there is no room."""
-        if not self.has_room(fields) or self._start + len(section) > _INT32_MAX:
+        row = self.rows
+        if self._start + len(section) > _INT32_MAX or not self.add_rows(fields):
             return False
-        for start, length in fields:
-            at = self.add_row(length) * 16
-            if length > _INLINE:
-                position = self._start + start
-                _LONG_VIEW.pack_into(self._views, at, length, section[start : start + 4], self._buffer, position)
+        for at, field in enumerate(fields, row):
+            content = b"" if field is None else section[field]
+            if field is not None and len(content) > _INLINE:
+                position = self._start + field.start
+                _LONG_VIEW.pack_into(self._views, at * 16, len(content), content[:4], self._buffer, position)
                 self.referring += 1
             else:
-                size = max(length, 0)
-                _SHORT_VIEW.pack_into(self._views, at, size, section[start : start + size])
+                _SHORT_VIEW.pack_into(self._views, at * 16, len(content), content)
         return True
 
 

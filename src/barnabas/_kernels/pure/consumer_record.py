@@ -122,28 +122,23 @@ class ConsumerRecordReader:
             self._pending = error
             raise
 
+    def _deserialized(self, deserialize: DeserializeFunction | None, part: str, record: Record, data: Any) -> Any:
+        if deserialize is None:
+            return data
+        try:
+            return deserialize(self._topic, record.headers, data)  # type: ignore[arg-type]
+        except Exception as error:
+            where = TopicPartition(self._topic, self._partition)
+            raise RecordDeserializationError(where, record.offset, part) from error
+
     def _made(self, record: Record) -> ConsumerRecord:
-        key: Any = record.key
-        value: Any = record.value
-        headers: Any = record.headers
-        where = TopicPartition(self._topic, self._partition)
-        if self._key_deserializer is not None:
-            try:
-                key = self._key_deserializer(self._topic, headers, key)
-            except Exception as error:
-                raise RecordDeserializationError(where, record.offset, "KEY") from error
-        if self._value_deserializer is not None:
-            try:
-                value = self._value_deserializer(self._topic, headers, value)
-            except Exception as error:
-                raise RecordDeserializationError(where, record.offset, "VALUE") from error
         return ConsumerRecord(
             self._topic,
             self._partition,
             record.offset,
-            key,
-            value,
-            headers=headers,
+            self._deserialized(self._key_deserializer, "KEY", record, record.key),
+            self._deserialized(self._value_deserializer, "VALUE", record, record.value),
+            headers=record.headers,  # type: ignore[arg-type]
             timestamp=record.timestamp,
             timestamp_type=self._timestamp_type,
             serialized_key_size=-1 if record.key is None else len(record.key),

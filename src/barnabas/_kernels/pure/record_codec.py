@@ -11,30 +11,20 @@ written only once its size is known, and skipped without being parsed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from barnabas._kernels.faults import Fault, record_error
-from barnabas._kernels.varint import (
-    MAX_VARINT_SIZE,
-    MAX_VARLONG_SIZE,
-    encode_unsigned,
-    encode_varint,
-    size_of_varint,
-)
+from barnabas._kernels.faults import MIN_HEADER, MIN_RECORD, Fault, record_error
+from barnabas._kernels.varint import encode_varint, size_of_varint
 from barnabas.common.dataclass import dataclass
 
 # The types of a key or value. All but bytes are copied when appended, because they may change later.
 BytesLike = bytes | bytearray | memoryview
 Headers = Iterable[tuple[str, BytesLike | None]]
 
-_MAX_INT32: Final = 2**31 - 1
 _MIN_INT64: Final = -(2**63)
 _MAX_INT64: Final = 2**63 - 1
 _NO_TIMESTAMP: Final = -1
-
-# The varints of 0 .. 8191, those of one and two bytes: nearly every length and delta.
-VARINTS: Final = tuple([encode_unsigned(number << 1) for number in range(8192)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +43,22 @@ class Record:
     size_in_bytes: int = 0
 
 
+def encode_field(field: BytesLike | None) -> bytes:
+    """Encodes a length, -1 for null, and the bytes."""
+    if field is None:
+        return b"\x01"
+    data = field if type(field) is bytes else memoryview(field).tobytes()
+    return encode_varint(len(data)) + data
+
+
 def encode_headers(headers: Headers) -> bytes:
     """Encodes the header section of a record, including the count."""
     parts: list[bytes] = []
-    count = 0
     for key, value in headers:
         if not isinstance(key, str):
             raise TypeError(f"a header key must be a str, not {type(key).__name__}")
-        name = key.encode("utf-8", "surrogateescape")
-        parts += (encode_varint(len(name)), name)
-        if value is None:
-            parts.append(b"\x01")
-        else:
-            content = value if type(value) is bytes else memoryview(value).tobytes()
-            parts += (encode_varint(len(content)), content)
-        count += 1
-    return b"".join([encode_varint(count), *parts])
+        parts += (encode_field(key.encode("utf-8", "surrogateescape")), encode_field(value))
+    return b"".join([encode_varint(len(parts) // 2), *parts])
 
 
 def size_of_payload(key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
@@ -83,74 +73,105 @@ def size_of_payload(key: BytesLike | None, value: BytesLike | None, headers: Hea
     return size
 
 
-class _OverlongError(Exception):
-    """A varint is too long; the caller adds its position."""
+class _DamageError(Exception):
+    """A fault in a record, and its detail; the caller adds the position."""
+
+    def __init__(self, fault: int, detail: int = 0) -> None:
+        super().__init__(fault, detail)
+        self.fault = fault
+        self.detail = detail
 
 
-class _Fields(NamedTuple):
+class Fields(NamedTuple):
     """The fields of one record: keys and values as slices of the records, None for null."""
 
-    timestamp_delta: int
+    start: int
+    end: int
+    timestamp: int
     offset_delta: int
     key: slice | None
     value: slice | None
     headers: list[tuple[slice, slice | None]]
-    end: int
 
 
-def _read_number(data: bytes, position: int, max_size: int = MAX_VARINT_SIZE, width: int = 32) -> tuple[int, int]:
-    """Reads a variable-length number; also returns the position after it. Raises IndexError where the data ends."""
-    raw = shift = 0
-    for _ in range(max_size):
+def _read_number(data: bytes, position: int, end: int, width: int = 32) -> tuple[int, int]:
+    """Reads a number of `width` bits that ends before `end`; also returns the position after it."""
+    raw = 0
+    for shift in range(0, width, 7):
+        if position >= end:
+            raise _DamageError(Fault.TRUNCATED)
         byte = data[position]
         position += 1
         raw |= (byte & 0x7F) << shift
+        if raw >> width:
+            break
         if byte < 0x80:
-            if raw >> width:
-                break
             return (raw >> 1) ^ -(raw & 1), position
-        shift += 7
-    raise _OverlongError
+    raise _DamageError(Fault.OVERLONG_VARINT)
 
 
-def _read_fields(data: bytes, index: int, start: int) -> _Fields:
-    """Checks the record number `index`, which starts at byte `start`, and returns its fields."""
+def _read_field(data: bytes, position: int, end: int) -> tuple[slice | None, int]:
+    """Reads a length (-1 for null) and as many bytes, all before `end`; also returns the position after them."""
+    length, position = _read_number(data, position, end)
+    if length < -1 or length > end - position:
+        raise _DamageError(Fault.FIELD_LENGTH, length)
+    return (None, position) if length < 0 else (slice(position, position + length), position + length)
 
-    def field(at: int, fault: int, least: int) -> tuple[slice | None, int]:
-        length, at = _read_number(data, at)
-        if length < least:
-            raise record_error(fault, index, start, length)
-        return (None if length < 0 else slice(at, at + length)), at + max(length, 0)
 
-    try:
-        length, at = _read_number(data, start)
-        end = at + length
-        if length < 0 or end > len(data):
-            raise record_error(Fault.RECORD_LENGTH, index, start, length)
-        # Skip one byte: the attributes, which are unused.
-        timestamp_delta, at = _read_number(data, at + 1, MAX_VARLONG_SIZE, 64)
-        offset_delta, at = _read_number(data, at)
-        key, at = field(at, Fault.FIELD_LENGTH, -1)
-        value, at = field(at, Fault.FIELD_LENGTH, -1)
-        count, at = _read_number(data, at)
-        # Every header takes at least two bytes, so a count beyond the remaining bytes is invalid: do not start.
-        if count < 0 or count > len(data) - at:
-            raise record_error(Fault.HEADER_COUNT, index, start, count)
-        headers = []
-        for _ in range(count):
-            name, at = field(at, Fault.NULL_HEADER_KEY, 0)
-            content, at = field(at, Fault.FIELD_LENGTH, -1)
-            assert name is not None
-            headers.append((name, content))
-        if at > len(data):
-            raise IndexError
-    except IndexError:
-        raise record_error(Fault.TRUNCATED, index, start, 0) from None
-    except _OverlongError:
-        raise record_error(Fault.OVERLONG_VARINT, index, start, 0) from None
+def _read_fields(data: bytes, start: int) -> Fields:
+    """Checks the record at byte `start`, and returns its fields with the timestamp delta."""
+    length, at = _read_number(data, start, len(data))
+    end = at + length
+    if length < MIN_RECORD - 1 or end > len(data):
+        raise _DamageError(Fault.RECORD_LENGTH, length)
+    # Skip one byte: the attributes, which are unused.
+    timestamp_delta, at = _read_number(data, at + 1, end, 64)
+    offset_delta, at = _read_number(data, at, end)
+    key, at = _read_field(data, at, end)
+    value, at = _read_field(data, at, end)
+    count, at = _read_number(data, at, end)
+    # Every header takes at least two bytes, so a count beyond the remaining bytes is invalid: do not start.
+    if count < 0 or count > (end - at) // MIN_HEADER:
+        raise _DamageError(Fault.HEADER_COUNT, count)
+    headers = []
+    for _ in range(count):
+        length, _ = _read_number(data, at, end)
+        if length < 0:
+            raise _DamageError(Fault.NULL_HEADER_KEY, length)
+        name, at = _read_field(data, at, end)
+        content, at = _read_field(data, at, end)
+        assert name is not None
+        headers.append((name, content))
     if at != end:
-        raise record_error(Fault.RECORD_SIZE, index, start, at - end)
-    return _Fields(timestamp_delta, offset_delta, key, value, headers, end)
+        raise _DamageError(Fault.RECORD_SIZE, end - at)
+    return Fields(start, end, timestamp_delta, offset_delta, key, value, headers)
+
+
+def read_records(
+    data: bytes,
+    count: int,
+    base_timestamp: int,
+    log_append_time: int | None,
+    error: Callable[[int, int, int, int], Exception] = record_error,
+) -> Iterator[Fields]:
+    """Checks the records of a section one after the other, and yields their fields with the timestamp.
+
+    `error` makes the exception for a fault, the index and the position of its record, and a detail.
+    """
+    end = 0
+    for index in range(count):
+        start = end
+        try:
+            fields = _read_fields(data, start)
+        except _DamageError as damage:
+            raise error(damage.fault, index, start, damage.detail) from None
+        timestamp = base_timestamp + fields.timestamp if log_append_time is None else log_append_time
+        if not _MIN_INT64 <= timestamp <= _MAX_INT64:
+            raise error(Fault.TIMESTAMP_RANGE, index, start, 0)
+        end = fields.end
+        if index == count - 1 and end != len(data):
+            raise error(Fault.TRAILING_BYTES, index, start, len(data) - end)
+        yield fields._replace(timestamp=timestamp)
 
 
 def iterate_records(
@@ -160,24 +181,22 @@ def iterate_records(
 
     With `log_append_time`, every record gets that timestamp. Without `copy`, keys and values are views of `data`.
     """
-    content = bytes(data)
-    source = content if copy else memoryview(data)
-    start = 0
-    for index in range(count):
-        fields = _read_fields(content, index, start)
-        timestamp = base_timestamp + fields.timestamp_delta if log_append_time is None else log_append_time
-        if not _MIN_INT64 <= timestamp <= _MAX_INT64:
-            raise record_error(Fault.TIMESTAMP_RANGE, index, start, 0)
-        if index == count - 1 and fields.end != len(content):
-            raise record_error(Fault.TRAILING_BYTES, index, start, len(content) - fields.end)
-        headers = tuple(
-            (content[name].decode("utf-8", "surrogateescape"), None if value is None else source[value])
-            for name, value in fields.headers
+    octets = bytes(data)
+    source = octets if copy else memoryview(data)
+    for start, end, timestamp, offset_delta, key, value, headers in read_records(
+        octets, count, base_timestamp, log_append_time
+    ):
+        yield Record(
+            base_offset + offset_delta,
+            timestamp,
+            None if key is None else source[key],
+            None if value is None else source[value],
+            tuple(
+                (octets[name].decode("utf-8", "surrogateescape"), None if content is None else source[content])
+                for name, content in headers
+            ),
+            end - start,
         )
-        key = None if fields.key is None else source[fields.key]
-        value = None if fields.value is None else source[fields.value]
-        yield Record(base_offset + fields.offset_delta, timestamp, key, value, headers, fields.end - start)
-        start = fields.end
 
 
 def walk_records(
@@ -189,28 +208,19 @@ def walk_records(
     the smallest and the largest timestamp, the offset delta of the largest (the first one of several), and the index of
     the first record without a key (-1: all have one). Without records the timestamps are -1.
     """
-    content = bytes(data)
-    start = 0
     lowest = highest = _NO_TIMESTAMP
     offset_delta_of_highest = first_without_key = previous = -1
-    for index in range(count):
-        fields = _read_fields(content, index, start)
+    for index, fields in enumerate(read_records(bytes(data), count, base_timestamp, None)):
+        timestamp, delta = fields.timestamp, fields.offset_delta
+        if consecutive and delta != index:
+            raise record_error(Fault.OFFSET_DELTA, index, fields.start, delta)
+        if not consecutive and not previous < delta <= last_offset_delta:
+            raise record_error(Fault.OFFSET_RANGE, index, fields.start, delta)
+        previous = delta
         if fields.key is None and first_without_key < 0:
             first_without_key = index
-        timestamp, delta = base_timestamp + fields.timestamp_delta, fields.offset_delta
-        if not _MIN_INT64 <= timestamp <= _MAX_INT64:
-            raise record_error(Fault.TIMESTAMP_RANGE, index, start, 0)
-        if consecutive:
-            if delta != index:
-                raise record_error(Fault.OFFSET_DELTA, index, start, delta)
-        elif not previous < delta <= last_offset_delta:
-            raise record_error(Fault.OFFSET_RANGE, index, start, delta)
-        previous = delta
         if index == 0 or timestamp < lowest:
             lowest = timestamp
         if index == 0 or timestamp > highest:
             highest, offset_delta_of_highest = timestamp, delta
-        if index == count - 1 and fields.end != len(content):
-            raise record_error(Fault.TRAILING_BYTES, index, start, len(content) - fields.end)
-        start = fields.end
     return lowest, highest, offset_delta_of_highest, first_without_key

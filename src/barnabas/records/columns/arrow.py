@@ -374,17 +374,12 @@ def _groups(sections: list[kernel.Section]) -> list[list[kernel.Section]]:
     if max(totals) <= MAX_COLUMN_BYTES:  # nearly always
         return [sections]
     groups: list[list[kernel.Section]] = [[]]
-    keys = values = header_keys = header_values = headers = 0
+    content = Totals(0, 0, 0, 0, 0, 0, 0, 0, 0)
     for section in sections:
-        keys += section.key_bytes
-        values += section.value_bytes
-        header_keys += section.header_key_bytes
-        header_values += section.header_value_bytes
-        headers += section.headers
-        if groups[-1] and max(keys, values, header_keys, header_values, headers) > MAX_COLUMN_BYTES:
+        content = Totals(*map(sum, zip(content, section.sizes, strict=True)))
+        if groups[-1] and max(content) > MAX_COLUMN_BYTES:
             groups.append([])
-            keys, values, headers = section.key_bytes, section.value_bytes, section.headers
-            header_keys, header_values = section.header_key_bytes, section.header_value_bytes
+            content = Totals(*section.sizes)
         groups[-1].append(section)
     return groups
 

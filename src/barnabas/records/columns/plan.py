@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +64,7 @@ class ColumnPlan:
     def assemble(self, sections: list[kernel.Section]) -> pa.RecordBatch:
         """Allocates each column once, for all sections together, and fills them."""
         kinds = self.kinds
-        totals: Any = sections[0] if len(sections) == 1 else Totals(*kernel.totals(sections))
+        totals = Totals(*kernel.totals(sections))
         rows: int = totals.records
         key: BinaryBuffers | ViewBuffers | None = None
         value: BinaryBuffers | ViewBuffers | None = None
