@@ -19,8 +19,8 @@ from kafka.record import default_records as kafka_records
 
 from barnabas import _kernels
 from barnabas._kernels import is_compiled
+from barnabas._kernels.crc32c_package import Checksum, from_package
 from barnabas._kernels.pure import record_codec as pure_codec
-from barnabas._kernels.pure.checksum import Checksum, from_package
 from barnabas.records import builder, reader
 from barnabas.records.batch import RecordBatch
 from barnabas.records.validation import validate_header, validate_records

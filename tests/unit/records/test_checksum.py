@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas._kernels import checksum, is_compiled, record_batch
-from barnabas._kernels.pure.checksum import Checksum, from_package
+from barnabas._kernels.crc32c_package import Checksum, from_package
 from barnabas.records.batch import RecordBatch
 from barnabas.records.builder import RecordBatchBuilder
 

@@ -60,7 +60,7 @@ cdef int64_t crc32c_of(const uint8_t *data, size_t size, uint32_t value) except 
 cdef int64_t by_package(const uint8_t *data, size_t size, uint32_t value) except -1:
     global package
     if package is None:
-        from barnabas._kernels.pure.checksum import from_package
+        from barnabas._kernels.crc32c_package import from_package
 
         package = from_package()
     return <uint32_t> package(PyMemoryView_FromMemory(<char *> data, <Py_ssize_t> size, PyBUF_READ), value)

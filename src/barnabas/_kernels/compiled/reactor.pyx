@@ -17,9 +17,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from barnabas._kernels.compiled.octets cimport int32_at
 
-from barnabas._kernels.compiled.sockets import large_buffer, new_buffer
-from barnabas.common.errors import AuthenticationError
-from barnabas.common.memory_reuse import is_free
+from barnabas._kernels.compiled.sockets import new_buffer
 from barnabas._kernels import channel_state
 from barnabas._kernels import channel_mute as mute
 
@@ -59,16 +57,11 @@ cdef int64_t FIRST_ALLOCATION = channel_state.FIRST_ALLOCATION
 cdef int64_t UNSEEN_ALLOCATION = channel_state.UNSEEN_ALLOCATION
 cdef int64_t LARGE = channel_state.LARGE
 cdef int64_t PIECE = channel_state.PIECE
-cdef int64_t ROOMY = channel_state.ROOMY
-cdef int64_t MOST_SPARES = channel_state.MOST_SPARES
-cdef int64_t SPARES_FOR = channel_state.SPARES_FOR
 cdef int64_t WHOLE_ALLOCATION = channel_state.WHOLE_ALLOCATION
-cdef object with_room_to_grow = channel_state.with_room_to_grow
 cdef object InvalidReceiveError = channel_state.InvalidReceiveError
 cdef object ChannelState = channel_state.ChannelState
 cdef object READY = ChannelState.READY
 cdef object NOT_MUTED = mute.NOT_MUTED
-cdef object MUTED = mute.MUTED
 cdef object RESPONSE_PENDING = mute.RESPONSE_PENDING
 cdef object RESPONSE_SENT = mute.ChannelMuteEvent.RESPONSE_SENT
 cdef object next_state = mute.next_state
@@ -271,7 +264,7 @@ cdef class KafkaChannel:
     cdef public object error
     cdef public object ahead
     cdef object _pool
-    cdef public list spares
+    cdef public object spares
     cdef object _head
     cdef readonly object _payload
     cdef public int64_t last_active_ns
@@ -283,7 +276,6 @@ cdef class KafkaChannel:
     cdef int64_t _start
     cdef int64_t _filled
     cdef int64_t _size
-    cdef int64_t _small
     cdef public int fd
     cdef public int events
     cdef bint _reads_all
@@ -353,9 +345,7 @@ cdef class KafkaChannel:
                 if size < LARGE:  # large ones have become rare
                     self._likely = 0
                     if self.spares:
-                        self._small += 1
-                        if self._small >= SPARES_FOR:
-                            self.spares.clear()
+                        self.spares.count_small()
                 return view[start + 4 : stop]
         self.ahead = None
         return self.collect(view[start:])
@@ -426,9 +416,7 @@ cdef class KafkaChannel:
             if self.spares is None:
                 self._likely = min((stop + READ_AHEAD) & -UNSEEN_ALLOCATION, FIRST_ALLOCATION)
             elif size <= WHOLE_ALLOCATION:
-                self._small = 0
-                self.spares.append(payload)
-                del self.spares[:-MOST_SPARES]
+                self.spares.keep(payload)
         return PyMemoryView_FromObject(payload)[self._start : stop]
 
     cdef int refuse(self, int64_t size) except -1:
@@ -457,14 +445,10 @@ cdef class KafkaChannel:
         """Returns a buffer for a request of this size; raises if the size is not allowed."""
         if not 0 <= size <= self.max_receive_size:
             self.refuse(size)
-        if self.spares is None or not LARGE <= size <= WHOLE_ALLOCATION:
-            return new_buffer(size)
-        payload = self.spare(size)
+        payload = None if self.spares is None else self.spares.take(size)
         if payload is None:
-            payload = large_buffer(with_room_to_grow(size))
-        self._small = 0
-        self.spares.append(payload)
-        del self.spares[:-MOST_SPARES]
+            return new_buffer(size)
+        self.spares.keep(payload)
         return payload
 
     cdef object collect(self, view):
@@ -475,11 +459,7 @@ cdef class KafkaChannel:
             self._head = bytes(view)
             return None
         size = self._size = int32_at(<const unsigned char *>PyMemoryView_GET_BUFFER(view).buf)
-        payload = None
-        if self.spares is not None and LARGE <= size <= WHOLE_ALLOCATION:
-            payload = self.spare(size)
-            if payload is None:
-                payload = large_buffer(with_room_to_grow(size))
+        payload = None if self.spares is None else self.spares.take(size)
         if payload is None:
             payload = new_buffer(max(min(size, min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * (arrived + 4)))), arrived))
         self._payload = payload
@@ -487,14 +467,6 @@ cdef class KafkaChannel:
         self._filled = arrived
         payload[:arrived] = view[4:]
         return self.read_payload()
-
-    cdef object spare(self, int64_t size):
-        """Returns a buffer of an earlier large request, if one fits and is not in use."""
-        cdef Py_ssize_t index
-        for index in range(len(self.spares) - 1, -1, -1):
-            if size <= len(self.spares[index]) <= ROOMY * size and is_free(self.spares[index]):
-                return self.spares.pop(index)
-        return None
 
     cdef object read_exactly(self):
         """Reads only the length: with a bounded pool nothing is read that has not been granted."""
@@ -528,64 +500,14 @@ cdef class KafkaChannel:
         if self._pool.bounded:
             self._pool.release(len(payload))
 
-    # -- readiness
-
-    @property
-    def is_ready(self):
-        return self.transport.is_ready and self.authenticator.complete
-
-    @property
-    def principal(self):
-        """The authenticated principal; None before authentication is complete, and without authentication."""
-        return self.authenticator.principal if self.authenticator.complete else None
-
-    def prepare(self):
-        """Continues the handshake and the authentication; returns the readiness that they wait for, 0 for no change."""
-        wanted = 0
-        try:
-            if not self.transport.is_ready:
-                wanted = self.transport.handshake()
-            if self.transport.is_ready and not self.authenticator.complete:
-                self.state = ChannelState.AUTHENTICATE
-                wanted = self.authenticator.authenticate(self) or wanted
-        except AuthenticationError:
-            self.state = ChannelState.AUTHENTICATION_FAILED
-            raise
-        if self.is_ready:
-            self.state = READY
-        return wanted
-
     # -- muting
 
     @property
     def is_muted(self):
         return self.mute_state is not NOT_MUTED
 
-    def mute(self):
-        if self.mute_state is NOT_MUTED:
-            self.mute_state = MUTED
-
-    def maybe_unmute(self):
-        """Unmutes the channel, unless a response or throttling is pending; returns whether it is read now."""
-        if self.mute_state is MUTED:
-            self.mute_state = NOT_MUTED
-        return self.mute_state is NOT_MUTED
-
     def handle_mute_event(self, event):
         self.mute_state = next_state(self.mute_state, event)
-
-    # -- sending
-
-    def write(self):
-        """Sends what the socket takes; returns the send once it is completely sent."""
-        send = self.send
-        if send is None:
-            return None
-        send.write_to(self.transport)
-        if send.remaining:
-            return None
-        self.send = None
-        return send
 
     def __repr__(self):
         return f"KafkaChannel({self.id}, {self.state.name}, {self.mute_state.name})"
@@ -652,7 +574,7 @@ cdef class Reactor:
     cdef bint unmuted(self, KafkaChannel channel) except -1:
         if channel.mute_state is not RESPONSE_PENDING:
             channel.handle_mute_event(RESPONSE_SENT)
-            return channel.maybe_unmute()
+            return False  # it is still throttled
         channel.mute_state = NOT_MUTED
         if channel.ahead is not None:
             self.buffered[channel] = None

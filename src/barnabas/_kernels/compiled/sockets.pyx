@@ -261,7 +261,7 @@ cdef class SocketIo:
         """
         cdef ssize_t sent
         if not BARNABAS_SENDS_FILES:  # other systems have a ``sendfile`` with another signature
-            from barnabas._kernels.pure.sockets import send_file
+            from barnabas._kernels.sendfile import send_file
 
             return send_file(self._fd, source, position, count)
         while True:

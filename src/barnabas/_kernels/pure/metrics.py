@@ -133,11 +133,9 @@ class BucketTable:
     def _scaled(self, values: Iterable[float]) -> list[float]:
         divisor = self._divisor
         scaled = [float(value) / divisor for value in values]
-        # A non-finite value makes the sum non-finite, so one check is enough; a sum may also overflow by itself.
-        if not math.isfinite(sum(scaled)):
-            for value in scaled:
-                if not math.isfinite(value):
-                    raise ValueError(f"a histogram takes finite numbers, not {value!r}")
+        for value in scaled:
+            if not math.isfinite(value):
+                raise ValueError(f"a histogram takes finite numbers, not {value!r}")
         return scaled
 
     def _add(self, columns: Iterable[_Column], values: list[float], now_ns: int) -> None:
@@ -197,7 +195,7 @@ class EventCount:
 
     def __init__(self, start_ns: int) -> None:
         self._lock = threading.Lock()  # guards everything below; nothing is called with it held
-        self._count = 0
+        self.count = 0
         self._uncounted = 0
         self._next_tick_ns = start_ns + TICK_NS
         self._rates = [0.0] * len(MINUTES)
@@ -206,12 +204,8 @@ class EventCount:
     def add(self, events: int, now_ns: int) -> None:
         with self._lock:
             self._tick(now_ns)
-            self._count += events
+            self.count += events
             self._uncounted += events
-
-    @property
-    def count(self) -> int:
-        return self._count
 
     def rate(self, which: int, now_ns: int) -> float:
         """Returns the rate of the last 1, 5 or 15 minutes: `which` is the index in `MINUTES`."""

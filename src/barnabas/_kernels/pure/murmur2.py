@@ -29,14 +29,8 @@ def _hash(data: bytes | bytearray | memoryview) -> int:
     for k in struct.unpack_from(f"<{words}I", data):
         k = k * _M & _MASK  # noqa: PLW2901 - the name the algorithm has for it
         h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
-    rest = length & 3
-    if rest:
-        tail = words << 2
-        if rest == 3:
-            h ^= data[tail + 2] << 16
-        if rest >= 2:
-            h ^= data[tail + 1] << 8
-        h = (h ^ data[tail]) * _M & _MASK
+    if length & 3:
+        h = (h ^ int.from_bytes(data[words << 2 :], "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK
     return h ^ h >> 15
 

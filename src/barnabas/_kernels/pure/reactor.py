@@ -11,26 +11,21 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any, NoReturn
 
-from barnabas._kernels.channel_mute import MUTED, NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent, next_state
+from barnabas._kernels.channel_mute import NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent, next_state
 from barnabas._kernels.channel_state import (
     FIRST_ALLOCATION,
     LARGE,
-    MOST_SPARES,
     PIECE,
     READ_AHEAD,
-    ROOMY,
-    SPARES_FOR,
     UNSEEN_ALLOCATION,
     WHOLE_ALLOCATION,
     ChannelState,
     InvalidReceiveError,
-    with_room_to_grow,
 )
-from barnabas._kernels.pure.sockets import large_buffer, new_buffer, resize
-from barnabas.common.errors import AuthenticationError
-from barnabas.common.memory_reuse import is_free
+from barnabas._kernels.pure.sockets import new_buffer, resize
 
 READ = 1
 WRITE = 4
@@ -174,33 +169,24 @@ def _read_regions(pieces: Sequence[Any]) -> list[Any] | None:
     """
     parts: list[Any] = []
     for piece in pieces:
-        if type(piece) is FileRegion:
-            try:
-                data = os.pread(piece.fd, piece.count, piece.position)
-            except OSError:
-                return None
-            if len(data) != piece.count:
-                return None
-            parts.append(data)
-        else:
-            parts.append(piece)
+        try:
+            part = os.pread(piece.fd, piece.count, piece.position) if type(piece) is FileRegion else piece
+        except OSError:
+            return None
+        if len(part) != len(piece):
+            return None
+        parts.append(part)
     return parts
 
 
 def _joined_runs(pieces: Sequence[Any], limit: int) -> list[Any]:
     """Returns the pieces with consecutive small buffers joined."""
     parts: list[Any] = []
-    run: list[Any] = []
-    for piece in pieces:
-        if type(piece) is FileRegion or len(piece) > limit:
-            if run:
-                parts.append(b"".join(run))
-                run = []
-            parts.append(piece)
+    for is_small, run in groupby(pieces, lambda piece: type(piece) is not FileRegion and len(piece) <= limit):
+        if is_small:
+            parts.append(b"".join(run))
         else:
-            run.append(piece)
-    if run:
-        parts.append(b"".join(run))
+            parts.extend(run)
     return parts
 
 
@@ -239,10 +225,8 @@ class KafkaChannel:
         """How many of these bytes were delivered."""
         self._head = b""
         """Up to three bytes of a length prefix."""
-        self.spares: list[bytearray] | None = None
-        """Buffers of large requests, reused when no view of them is left; None if they are not kept."""
-        self._small = 0
-        """Number of small requests since the last large one."""
+        self.spares: Any = None
+        """The `SpareBuffers` of large requests; None if their buffers are not kept."""
         self._payload: bytearray | None = None
         self._start = 0
         """Where in its buffer the request being read begins: after its length, if the length was read into it, too."""
@@ -293,9 +277,7 @@ class KafkaChannel:
                 self.ahead = view if arrived > stop else None
                 self._ahead_at = stop
                 if size < LARGE and self.spares:
-                    self._small += 1
-                    if self._small >= SPARES_FOR:
-                        self.spares.clear()
+                    self.spares.count_small()
                 return view[start + 4 : stop]
         self.ahead = None
         return self._collect(view[start:])
@@ -336,7 +318,7 @@ class KafkaChannel:
         if size >= LARGE:
             self.transport.expect(1)
             if self.spares is not None and size <= WHOLE_ALLOCATION:
-                self._keep(payload)
+                self.spares.keep(payload)
         return memoryview(payload)[start:stop]
 
     def _refuse(self, size: int) -> NoReturn:
@@ -364,11 +346,11 @@ class KafkaChannel:
         """Returns a buffer for a request of this size; raises if the size is not allowed."""
         if not 0 <= size <= self.max_receive_size:
             self._refuse(size)
-        payload = self._reused(size)
+        payload = None if self.spares is None else self.spares.take(size)
         if payload is None:
             return new_buffer(size)
-        self._keep(payload)
-        return payload
+        self.spares.keep(payload)
+        return payload  # type: ignore[no-any-return]
 
     def _collect(self, view: memoryview) -> memoryview | None:
         """Sets aside the beginning of a request and reads on, straight into its buffer."""
@@ -377,7 +359,7 @@ class KafkaChannel:
             return None
         (self._size,) = _unpack_size(view)
         size, arrived = self._size, len(view) - 4
-        payload = self._reused(size)
+        payload = None if self.spares is None else self.spares.take(size)
         if payload is None:
             likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
             payload = new_buffer(max(min(size, likely), arrived))
@@ -386,23 +368,6 @@ class KafkaChannel:
         self._filled = arrived
         payload[:arrived] = view[4:]
         return self._read_payload()
-
-    def _reused(self, size: int) -> bytearray | None:
-        """Returns the buffer of an earlier large request that is not in use, or one to keep; None if none are kept."""
-        if self.spares is None or not LARGE <= size <= WHOLE_ALLOCATION:
-            return None
-        for index in range(len(self.spares) - 1, -1, -1):
-            spare = self.spares[index]
-            if size <= len(spare) <= ROOMY * size and is_free(spare):
-                del self.spares[index]
-                return spare
-        return large_buffer(with_room_to_grow(size))
-
-    def _keep(self, payload: bytearray) -> None:
-        assert self.spares is not None
-        self._small = 0
-        self.spares.append(payload)
-        del self.spares[:-MOST_SPARES]
 
     def _read_exactly(self) -> memoryview | None:
         """Reads only the length: with a bounded pool nothing is read that has not been granted."""
@@ -437,64 +402,14 @@ class KafkaChannel:
         if self._pool.bounded:
             self._pool.release(len(payload))
 
-    # -- readiness
-
-    @property
-    def is_ready(self) -> bool:
-        return bool(self.transport.is_ready and self.authenticator.complete)
-
-    @property
-    def principal(self) -> Any:
-        """The authenticated principal; None before authentication is complete, and without authentication."""
-        return self.authenticator.principal if self.authenticator.complete else None
-
-    def prepare(self) -> int:
-        """Continues the handshake and the authentication; returns the readiness that they wait for, 0 for no change."""
-        wanted = 0
-        try:
-            if not self.transport.is_ready:
-                wanted = self.transport.handshake()
-            if self.transport.is_ready and not self.authenticator.complete:
-                self.state = ChannelState.AUTHENTICATE
-                wanted = self.authenticator.authenticate(self) or wanted
-        except AuthenticationError:
-            self.state = ChannelState.AUTHENTICATION_FAILED
-            raise
-        if self.is_ready:
-            self.state = _READY
-        return wanted
-
     # -- muting
 
     @property
     def is_muted(self) -> bool:
         return self.mute_state is not NOT_MUTED
 
-    def mute(self) -> None:
-        if self.mute_state is NOT_MUTED:
-            self.mute_state = MUTED
-
-    def maybe_unmute(self) -> bool:
-        """Unmutes the channel, unless a response or throttling is pending; returns whether it is read now."""
-        if self.mute_state is MUTED:
-            self.mute_state = NOT_MUTED
-        return self.mute_state is NOT_MUTED
-
     def handle_mute_event(self, event: ChannelMuteEvent) -> None:
         self.mute_state = next_state(self.mute_state, event)
-
-    # -- sending
-
-    def write(self) -> NetworkSend | None:
-        """Sends what the socket takes; returns the send once it is completely sent."""
-        send = self.send
-        if send is None:
-            return None
-        send.write_to(self.transport)
-        if send.remaining:
-            return None
-        self.send = None
-        return send
 
     def __repr__(self) -> str:
         return f"KafkaChannel({self.id}, {self.state.name}, {self.mute_state.name})"
@@ -537,9 +452,9 @@ class Reactor:
         self.attention: list[tuple[Any, int, Exception | None]] = []
         self.stats = SelectorStats()
         self.polled_ns = clock()
+        """When the last poll returned its events."""
         self._unpolled = 0
         """The requests taken from buffers since the sockets were polled."""
-        """When the last poll returned its events."""
 
     # -- muting
 
@@ -553,7 +468,7 @@ class Reactor:
         """Unmutes a channel after the response, unless it is throttled; returns whether it must be resumed."""
         if channel.mute_state is not RESPONSE_PENDING:
             channel.handle_mute_event(ChannelMuteEvent.RESPONSE_SENT)
-            return channel.maybe_unmute()
+            return False  # it is still throttled
         channel.mute_state = NOT_MUTED
         if channel.ahead is not None:
             self.buffered[channel] = None

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import array
 import ctypes
-import errno
 import os
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas._kernels.sendfile import send_file
+
 if TYPE_CHECKING:
     import select
 
 MAX_EVENTS: Final = 512
-_TRY_AGAIN: Final = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR}
-_FALLBACK_CHUNK: Final = 1 << 18
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _MOST_FILES: Final = 64
@@ -55,18 +54,6 @@ def address_of(buffer: Any) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
 
 
-def send_file(out: int, source: int, position: int, count: int) -> int:
-    """Copies part of a file to a socket, as much as it takes now, and returns the number of bytes."""
-    try:
-        if hasattr(os, "sendfile"):
-            return os.sendfile(out, source, position, count)
-        return os.write(out, os.pread(source, min(count, _FALLBACK_CHUNK), position))
-    except OSError as error:
-        if error.errno in _TRY_AGAIN:
-            raise BlockingIOError(error.errno, "the socket is full") from None
-        raise
-
-
 class SocketIo:
     """Reads and writes one non-blocking socket. `close` must be called before the socket is closed."""
 
@@ -103,18 +90,14 @@ class SocketIo:
         self.recv_into = self._recv_into_with_files
 
     def _recv_with_files(self, size: int) -> bytes:
-        data, ancillary, _, _ = self._socket.recvmsg(size, self._control_bytes(), _CLOSE_ON_EXEC)
-        self._take_files(ancillary)
-        return data
+        data = bytearray(size)
+        return bytes(data[: self._recv_into_with_files(data)])
 
     def _recv_into_with_files(self, buffer: Any) -> int:
-        count, ancillary, _, _ = self._socket.recvmsg_into([buffer], self._control_bytes(), _CLOSE_ON_EXEC)
+        room = socket.CMSG_SPACE(_MOST_FILES * array.array("i").itemsize)
+        count, ancillary, _, _ = self._socket.recvmsg_into([buffer], room, _CLOSE_ON_EXEC)
         self._take_files(ancillary)
         return count
-
-    @staticmethod
-    def _control_bytes() -> int:
-        return socket.CMSG_SPACE(_MOST_FILES * array.array("i").itemsize)
 
     def _take_files(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:

@@ -10,10 +10,9 @@ length is read, then exactly the payload, and only after the pool has granted it
 
 A large request is not examined before a good part of it has arrived. Its buffer is new memory, which the system must
 allocate and clear page by page; that costs as much as the copy into it. A client, which gets one large response after
-another, therefore keeps its last few buffers (``spares``) and receives into one that no view refers to. It takes the
-most recent one first: the fewer buffers alternate, the more of them stay in the processor's cache. A server keeps none.
-But after a large request it expects another one, and reads ahead into a buffer with room for all of it, so that the
-bytes that have arrived by then need not be moved.
+another, therefore keeps its last few buffers (`spare_buffers`) and receives into one that no view refers to. A server
+keeps none. But after a large request it expects another one, and reads ahead into a buffer with room for all of it, so
+that the bytes that have arrived by then need not be moved.
 
 **Sending** handles one :class:`NetworkSend` at a time.
 """
@@ -24,10 +23,63 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from barnabas._kernels import reactor
+from barnabas._kernels.channel_mute import MUTED, NOT_MUTED
 from barnabas._kernels.channel_state import ChannelState, InvalidReceiveError
 from barnabas.common.errors import AuthenticationError
+from barnabas.network.reactor.send import NetworkSend
 
 KafkaChannel = reactor.KafkaChannel
+
+
+def is_ready(channel: KafkaChannel) -> bool:
+    """Whether the handshake and the authentication of a channel are complete."""
+    return bool(channel.transport.is_ready and channel.authenticator.complete)
+
+
+def channel_principal(channel: KafkaChannel) -> Any:
+    """Returns the authenticated principal; None before authentication is complete, and without authentication."""
+    return channel.authenticator.principal if channel.authenticator.complete else None
+
+
+def prepare(channel: KafkaChannel) -> int:
+    """Continues the handshake and the authentication; returns the readiness that they wait for, 0 for no change."""
+    wanted = 0
+    try:
+        if not channel.transport.is_ready:
+            wanted = channel.transport.handshake()
+        if channel.transport.is_ready and not channel.authenticator.complete:
+            channel.state = ChannelState.AUTHENTICATE
+            wanted = channel.authenticator.authenticate(channel) or wanted
+    except AuthenticationError:
+        channel.state = ChannelState.AUTHENTICATION_FAILED
+        raise
+    if is_ready(channel):
+        channel.state = ChannelState.READY
+    return wanted
+
+
+def mute(channel: KafkaChannel) -> None:
+    if channel.mute_state is NOT_MUTED:
+        channel.mute_state = MUTED
+
+
+def maybe_unmute(channel: KafkaChannel) -> bool:
+    """Unmutes the channel, unless a response or throttling is pending; returns whether it is read now."""
+    if channel.mute_state is MUTED:
+        channel.mute_state = NOT_MUTED
+    return channel.mute_state is NOT_MUTED
+
+
+def write(channel: KafkaChannel) -> NetworkSend | None:
+    """Sends what the socket takes of the current send; returns the send once it is completely sent."""
+    send = channel.send
+    if send is None:
+        return None
+    send.write_to(channel.transport)
+    if send.remaining:
+        return None
+    channel.send = None
+    return send
 
 
 class Authenticator(Protocol):
@@ -109,4 +161,10 @@ __all__ = [
     "KafkaChannel",
     "ResponseBeforeCloseError",
     "ServerSession",
+    "channel_principal",
+    "is_ready",
+    "maybe_unmute",
+    "mute",
+    "prepare",
+    "write",
 ]

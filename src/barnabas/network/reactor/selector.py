@@ -38,12 +38,18 @@ from barnabas.network.reactor.channel import (
     InvalidReceiveError,
     KafkaChannel,
     ResponseBeforeCloseError,
+    is_ready,
+    maybe_unmute,
+    mute,
+    prepare,
+    write,
 )
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.reactor.idle import IdleExpiryManager
 from barnabas.network.reactor.memory_pool import UNBOUNDED, MemoryPool
 from barnabas.network.reactor.poller import READ, READABLE, WRITE, Poller, make_poller, make_waker
 from barnabas.network.reactor.send import NetworkSend
+from barnabas.network.reactor.spare_buffers import SpareBuffers
 from barnabas.network.transport import ELSEWHERE, TransportLayer
 from barnabas.network.transport.foreign import foreign_protocol
 
@@ -159,7 +165,7 @@ class Selector:
         if channel_id in self.channels or channel_id in self.closing_channels:
             raise ValueError(f"there is a connection {channel_id} already")
         channel = self._build(channel_id, sock)
-        channel.state = ChannelState.READY if channel.is_ready else ChannelState.AUTHENTICATE
+        channel.state = ChannelState.READY if is_ready(channel) else ChannelState.AUTHENTICATE
         self._watch(channel, READ)
         self.channels[channel_id] = channel
         self.stats.connections_created += 1
@@ -195,7 +201,7 @@ class Selector:
             with contextlib.suppress(BlockingIOError):
                 sock.connect(address)
             channel = self._build(channel_id, sock, host)
-            channel.spares = []
+            channel.spares = SpareBuffers()
             self._watch(channel, WRITE)
         except BaseException:
             sock.close()
@@ -272,12 +278,12 @@ class Selector:
         channel.events = events
 
     def mute(self, channel: KafkaChannel) -> None:
-        channel.mute()
+        mute(channel)
         self.reactor.buffered.pop(channel, None)
 
     def unmute(self, channel: KafkaChannel) -> None:
         """Allows reading from a channel again, unless something else keeps it muted."""
-        if channel.maybe_unmute():
+        if maybe_unmute(channel):
             self.resume(channel)
 
     def resume(self, channel: KafkaChannel) -> None:
@@ -607,9 +613,9 @@ class Selector:
             return True
         if channel in self.reactor.connecting and not self._finish_connect(channel):
             return False
-        anonymous = channel.is_ready
-        wanted = channel.prepare()
-        if channel.is_ready:
+        anonymous = is_ready(channel)
+        wanted = prepare(channel)
+        if is_ready(channel):
             self._watch(channel, READ | (WRITE if channel.send is not None else 0))
             self.authenticated.append(channel)
             if not anonymous:
@@ -663,7 +669,7 @@ class Selector:
 
     def _write(self, channel: KafkaChannel) -> None:
         try:
-            done = channel.write()
+            done = write(channel)
         except (OSError, EOFError) as error:
             raise _SendFailedError(error) from error
         if done is None:

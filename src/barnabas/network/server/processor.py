@@ -21,7 +21,7 @@ from barnabas.common.clock import Clock
 from barnabas.common.errors import InvalidRequestError, ProtocolError, UnsupportedVersionError
 from barnabas.common.log_safety import LimitedLogger
 from barnabas.network.client.client_config import SOFTWARE_NAME
-from barnabas.network.reactor.channel import KafkaChannel, ServerSession
+from barnabas.network.reactor.channel import KafkaChannel, ServerSession, channel_principal
 from barnabas.network.reactor.channel_factory import ChannelFactory, plaintext
 from barnabas.network.reactor.memory_pool import MemoryPool
 from barnabas.network.reactor.selector import CloseMode, Selector
@@ -254,7 +254,7 @@ class Processor:
             listener_name=self._listener,
             security_protocol=self.endpoint.security_protocol,
             from_privileged_listener=self._privileged,
-            principal=channel.principal,
+            principal=channel_principal(channel),
         )
 
     def _connection_id(self, local: tuple[Any, ...], remote: tuple[Any, ...]) -> str:
@@ -367,7 +367,7 @@ class Processor:
         """Records the principals of newly authenticated connections."""
         for channel in self.selector.authenticated:
             context = channel.context
-            context.principal = channel.principal
+            context.principal = channel_principal(channel)
             if channel.client_information is not None:
                 context.client_software_name, context.client_software_version = channel.client_information
 

@@ -17,7 +17,7 @@ from barnabas.network.client.host_resolver import ResolvedAddress
 from barnabas.network.client.metadata_updater import ManualMetadataUpdater, MetadataClient
 from barnabas.network.client.network_client import NetworkClient
 from barnabas.network.client.node import Node
-from barnabas.network.reactor.channel import ANONYMOUS, ChannelState, KafkaChannel
+from barnabas.network.reactor.channel import ANONYMOUS, ChannelState, KafkaChannel, write
 from barnabas.network.reactor.memory_pool import UNBOUNDED
 from barnabas.network.reactor.selector import CloseMode
 from barnabas.network.reactor.send import NetworkSend
@@ -247,7 +247,7 @@ class ScriptedSelector:
         channel = self.channels[node_id]
         self.transports[node_id].room = count
         waiting = channel.send
-        if waiting is not None and channel.write() is not None:
+        if waiting is not None and write(channel) is not None:
             self._collect(node_id)
             self._events.append(lambda: self.completed_sends.append((channel, waiting)))
 

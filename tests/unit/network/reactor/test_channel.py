@@ -29,10 +29,19 @@ from barnabas._kernels.channel_state import (
     with_room_to_grow,
 )
 from barnabas.common.errors import AuthenticationError
-from barnabas.network.reactor.channel import ANONYMOUS, ChannelState, InvalidReceiveError, KafkaChannel
+from barnabas.network.reactor.channel import (
+    ANONYMOUS,
+    ChannelState,
+    InvalidReceiveError,
+    KafkaChannel,
+    is_ready,
+    prepare,
+    write,
+)
 from barnabas.network.reactor.memory_pool import UNBOUNDED, MemoryPool, SimpleMemoryPool
 from barnabas.network.reactor.poller import WRITE
 from barnabas.network.reactor.send import NetworkSend
+from barnabas.network.reactor.spare_buffers import SpareBuffers
 from barnabas.records.columns.arrow import decode_batches, encode_batch
 from network_fixtures import ChunkTransport
 
@@ -138,7 +147,7 @@ def test_nothing_is_read_behind_a_short_read_of_a_large_request(is_client: bool)
     edges = [0, *itertools.accumulate(lengths)]
     transport = PlainChunks([data[start:stop] for start, stop in itertools.pairwise(edges)])
     channel = make(transport)
-    channel.spares = [] if is_client else None
+    channel.spares = SpareBuffers() if is_client else None
     received, waits = None, 0
     while received is None:
         received = channel.read()
@@ -179,7 +188,7 @@ def receive(channel: KafkaChannel, transport: ChunkTransport, chunks: list[bytes
 def test_a_large_buffer_is_used_again_when_nobody_looks_at_it_any_more() -> None:
     transport = ChunkTransport()
     channel = make(transport)
-    channel.spares = []
+    channel.spares = SpareBuffers()
     first = receive(channel, transport, large(b"a", LARGE + 500))
     second = receive(channel, transport, large(b"b"))
     assert bytes(first) == b"a" * (LARGE + 500), "it is still looked at"
@@ -204,7 +213,7 @@ def test_a_large_buffer_is_used_again_when_nobody_looks_at_it_any_more() -> None
 def test_the_buffer_that_was_let_go_of_last_is_used_first() -> None:
     transport = ChunkTransport()
     channel = make(transport)
-    channel.spares = []
+    channel.spares = SpareBuffers()
     held = [receive(channel, transport, large(b"%d" % number)) for number in range(3)]
     buffers = [view.obj for view in held]
     for view in held:
@@ -216,7 +225,7 @@ def test_the_buffer_that_was_let_go_of_last_is_used_first() -> None:
 def test_a_small_part_of_a_large_buffer_is_not_used() -> None:
     transport = ChunkTransport()
     channel = make(transport, max_size=1 << 24)
-    channel.spares = []
+    channel.spares = SpareBuffers()
     buffer = receive(channel, transport, large(b"a", 2 * ROOMY * LARGE)).obj
     assert isinstance(buffer, bytearray)
     assert len(buffer) >= 2 * ROOMY * LARGE
@@ -231,7 +240,7 @@ def test_large_answers_may_become_larger() -> None:
     """Memory that the first one has touched is there for the next one, which is twice as large."""
     transport = ChunkTransport()
     channel = make(transport, max_size=1 << 24)
-    channel.spares = []
+    channel.spares = SpareBuffers()
     buffer = receive(channel, transport, large(b"a", GROWING)).obj
     assert receive(channel, transport, large(b"b", 2 * GROWING)).obj is buffer
     assert receive(channel, transport, large(b"c", GROWN)).obj is buffer
@@ -245,7 +254,7 @@ def test_a_client_gets_a_buffer_for_the_whole_answer_at_once_and_a_server_does_n
     for is_client in (True, False):
         transport = ChunkTransport([data[:READ_AHEAD]])
         channel = make(transport, max_size=size)
-        channel.spares = [] if is_client else None
+        channel.spares = SpareBuffers() if is_client else None
         assert channel.read() is None
         assert channel._payload is not None
         assert (len(channel._payload) >= size) is is_client
@@ -258,7 +267,7 @@ def test_the_buffer_of_a_huge_answer_is_not_kept() -> None:
     size = WHOLE_ALLOCATION + 1
     transport = ChunkTransport()
     channel = make(transport, max_size=size)
-    channel.spares = []
+    channel.spares = SpareBuffers()
     assert len(receive(channel, transport, split(struct.pack(">i", size) + bytes(size)))) == size
     assert channel.spares == []
 
@@ -269,7 +278,7 @@ def test_what_is_looked_at_is_never_received_into(seed: int) -> None:
     source = random.Random(seed)
     transport = ChunkTransport()
     channel = make(transport, max_size=1 << 24)
-    channel.spares = []
+    channel.spares = SpareBuffers()
     held: list[tuple[memoryview, bytes]] = []
     for _ in range(40):
         size = source.choice((7, 40_000, LARGE - 1, LARGE, LARGE + 999, 2 * LARGE, 3 * LARGE, 9 * LARGE))
@@ -291,7 +300,7 @@ def test_a_table_of_views_keeps_its_buffer_from_being_used_again() -> None:
     chunks = [framed(data)[:READ_AHEAD], framed(data)[READ_AHEAD:]]
     transport = ChunkTransport()
     channel = make(transport)
-    channel.spares = []
+    channel.spares = SpareBuffers()
     payload = receive(channel, transport, list(chunks))
     buffer = payload.obj
     views = decode_batches(payload, binary_type="binary_view")
@@ -313,7 +322,7 @@ def test_a_table_of_views_keeps_its_buffer_from_being_used_again() -> None:
 def test_a_few_buffers_are_kept_and_none_once_requests_are_small() -> None:
     transport = ChunkTransport()
     channel = make(transport)
-    channel.spares = []
+    channel.spares = SpareBuffers()
     views = [receive(channel, transport, large(b"a")) for _ in range(MOST_SPARES + 2)]
     assert channel.spares == [view.obj for view in views[-MOST_SPARES:]]
     for count in range(SPARES_FOR):
@@ -537,10 +546,10 @@ def test_a_request_that_was_refused_memory_has_none_to_give_back() -> None:
 def test_a_send_is_named_when_it_has_gone_out_whole() -> None:
     transport = ChunkTransport(takes=[2, 3])
     channel = make(transport)
-    assert channel.write() is None
+    assert write(channel) is None
     send = channel.send = NetworkSend([b"hello"])
-    assert [channel.write(), channel.send] == [None, send]
-    assert [channel.write(), channel.send] == [send, None]
+    assert [write(channel), channel.send] == [None, send]
+    assert [write(channel), channel.send] == [send, None]
     assert transport.sent == b"hello"
 
 
@@ -565,19 +574,19 @@ class Authenticator:
 @pytest.mark.mechanism("N18")
 def test_a_channel_is_ready_when_it_knows_who_is_there() -> None:
     channel = KafkaChannel("c", ChunkTransport(), 10, UNBOUNDED, Authenticator(2))
-    assert not channel.is_ready
-    channel.prepare()
-    assert (channel.is_ready, channel.state) == (False, ChannelState.AUTHENTICATE)
-    channel.prepare()
-    assert (channel.is_ready, channel.state) == (True, ChannelState.READY)
+    assert not is_ready(channel)
+    prepare(channel)
+    assert (is_ready(channel), channel.state) == (False, ChannelState.AUTHENTICATE)
+    prepare(channel)
+    assert (is_ready(channel), channel.state) == (True, ChannelState.READY)
 
 
 @pytest.mark.mechanism("N18")
 def test_a_failed_authentication_is_told_and_remembered() -> None:
     channel = KafkaChannel("c", ChunkTransport(), 10, UNBOUNDED, Authenticator(-1))
     with pytest.raises(AuthenticationError):
-        channel.prepare()
-    assert (channel.is_ready, channel.state) == (False, ChannelState.AUTHENTICATION_FAILED)
+        prepare(channel)
+    assert (is_ready(channel), channel.state) == (False, ChannelState.AUTHENTICATION_FAILED)
 
 
 @pytest.mark.mechanism("N18")
@@ -596,9 +605,9 @@ def test_the_handshake_comes_before_the_authentication() -> None:
     transport = Handshaking()
     authenticator = Authenticator(1)
     channel = KafkaChannel("c", transport, 10, UNBOUNDED, authenticator)
-    assert channel.prepare() == WRITE
+    assert prepare(channel) == WRITE
     assert authenticator.rounds == 1
-    channel.prepare()
+    prepare(channel)
     assert (authenticator.rounds, channel.state) == (0, ChannelState.READY)
 
 

@@ -16,7 +16,7 @@ from barnabas._kernels.channel_mute import (
     ChannelMuteState,
     next_state,
 )
-from barnabas.network.reactor.channel import ANONYMOUS, KafkaChannel
+from barnabas.network.reactor.channel import ANONYMOUS, KafkaChannel, maybe_unmute, mute
 from barnabas.network.reactor.memory_pool import UNBOUNDED
 from network_fixtures import ChunkTransport
 
@@ -66,14 +66,14 @@ def test_every_event_in_every_state(state: ChannelMuteState, event: ChannelMuteE
 def test_only_a_channel_that_is_muted_and_nothing_else_can_be_unmuted(state: ChannelMuteState) -> None:
     channel = channel_in(state)
     assert channel.is_muted == (state is not NOT_MUTED)
-    assert channel.maybe_unmute() == (state in {NOT_MUTED, MUTED})
+    assert maybe_unmute(channel) == (state in {NOT_MUTED, MUTED})
     assert channel.mute_state is (NOT_MUTED if state is MUTED else state)
 
 
 @pytest.mark.parametrize("state", ChannelMuteState, ids=lambda value: value.name)
 def test_muting_keeps_what_is_still_to_come(state: ChannelMuteState) -> None:
     channel = channel_in(state)
-    channel.mute()
+    mute(channel)
     assert channel.mute_state is (MUTED if state is NOT_MUTED else state)
 
 
@@ -84,9 +84,9 @@ def test_muting_keeps_what_is_still_to_come(state: ChannelMuteState) -> None:
 )
 def test_a_channel_is_read_on_after_its_answer_and_its_throttle(events: list[ChannelMuteEvent]) -> None:
     channel = channel_in(NOT_MUTED)
-    channel.mute()
+    mute(channel)
     channel.handle_mute_event(RECEIVED)
     for number, event in enumerate(events, 1):
-        assert not channel.maybe_unmute()
+        assert not maybe_unmute(channel)
         channel.handle_mute_event(event)
-        assert channel.maybe_unmute() == (number == len(events))
+        assert maybe_unmute(channel) == (number == len(events))

@@ -23,6 +23,7 @@ from barnabas.network.reactor.channel import ANONYMOUS, InvalidReceiveError, Kaf
 from barnabas.network.reactor.channel_factory import plaintext
 from barnabas.network.reactor.memory_pool import UNBOUNDED
 from barnabas.network.reactor.send import FileRegion, NetworkSend
+from barnabas.network.reactor.spare_buffers import SpareBuffers
 from barnabas.network.transport.local import frame_references, shared_memory
 from barnabas.network.transport.local.frame_references import (
     HEAD,
@@ -75,7 +76,7 @@ def transports(
 def channel_on(layer: Any, *, limit: int = MOST, keeps: bool = False) -> KafkaChannel:
     channel = KafkaChannel("c", layer, limit, UNBOUNDED, ANONYMOUS)
     if keeps:
-        channel.spares = []
+        channel.spares = SpareBuffers()
     return channel
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from barnabas._kernels.pure.sockets import send_file as portable_send_file
+from barnabas._kernels.sendfile import send_file as portable_send_file
 from barnabas.network.transport import PlaintextTransportLayer
 from network_fixtures import WAIT_S, nothing_left_behind, tcp_pair
 

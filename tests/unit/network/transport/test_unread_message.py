@@ -23,6 +23,7 @@ from barnabas.network.reactor.channel import ANONYMOUS, InvalidReceiveError, Kaf
 from barnabas.network.reactor.channel_factory import plaintext
 from barnabas.network.reactor.memory_pool import UNBOUNDED
 from barnabas.network.reactor.send import FileRegion, NetworkSend
+from barnabas.network.reactor.spare_buffers import SpareBuffers
 from barnabas.network.transport.local.frame_references import HEAD, MARK
 from barnabas.network.transport.local.layer import LocalTransportLayer
 from barnabas.network.transport.local.offer import say_references
@@ -95,7 +96,7 @@ class Line:
 
     def reader(self, limit: int = 1 << 25) -> KafkaChannel:
         channel = KafkaChannel("c", self.receiver, limit, UNBOUNDED, ANONYMOUS)
-        channel.spares = []  # as a client's
+        channel.spares = SpareBuffers()  # as a client's
         return channel
 
     def send(self, *pieces: Any) -> None:
