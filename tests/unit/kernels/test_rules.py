@@ -33,6 +33,19 @@ def test_there_is_one_chooser() -> None:
     assert tries == [], "import kernels through barnabas._kernels"
 
 
+def test_compiled_code_and_twins_stay_small() -> None:
+    """Whoever needs more room shares what is there, or hands a case without a measured figure back to Python."""
+    assert sum(text.count("\n") for text in sources("*.pyx").values()) <= 4_500
+    assert sum(path.read_text().count("\n") for path in (KERNELS / "pure").glob("*.py")) <= 2_500
+
+
+def test_records_are_walked_in_one_place() -> None:
+    readers = [
+        name for name, text in sources("*.p[yx][xd]").items() if re.search(r"\bget_varlong\(|short_number\(", text)
+    ]
+    assert sorted(readers) == ["_kernels/compiled/record_walk.pxd", "_kernels/compiled/varint.pxd"]
+
+
 def test_no_compiled_module_touches_private_attributes_of_others() -> None:
     """``other._name``, where other is not self. A class may look at another object of its own kind."""
     touched = [
