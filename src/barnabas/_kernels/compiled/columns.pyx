@@ -296,8 +296,6 @@ cdef class Encoder:
     cdef inline int64_t headers_size(self, int64_t index) noexcept nogil:
         cdef int64_t begin = 0, count, entry, key_length, value_length, size
         cdef const uint8_t *start
-        if self.headers is None:
-            return 1
         count = entries(self.headers, index, &begin)
         if count < 0:
             return count
@@ -314,9 +312,9 @@ cdef class Encoder:
                 return TOO_LARGE
         return size
 
-    cdef inline int64_t find(self, int64_t first, int64_t index, Row *row) noexcept nogil:
+    cdef inline int64_t find(self, int64_t first, int64_t base, int64_t index, Row *row) noexcept nogil:
         """Finds the fields and the size of record `index` in a section from `first`; returns a refusal, or 0."""
-        cdef int64_t base = self.timestamp_at(first), headers_length
+        cdef int64_t headers_length
         row.timestamp = self.timestamp_at(index)
         # Only the largest possible timestamp, after a first record without one, has no delta.
         if row.timestamp < -1 or (base == -1 and row.timestamp == INT64_MAX):
@@ -325,7 +323,7 @@ cdef class Encoder:
         row.value_length = element(self.values, index, &row.value)
         if row.key_length < -1 or row.value_length < -1:
             return BAD_OFFSETS
-        headers_length = self.headers_size(index)
+        headers_length = 1 if self.headers is None else self.headers_size(index)
         if headers_length < 0:
             return headers_length
         row.body = 1 + varint_size(zigzag(row.timestamp - base)) + varint_size(zigzag(index - first))
@@ -337,13 +335,14 @@ cdef class Encoder:
 
         A single record larger than the limit still counts as one: some batch must carry it.
         """
-        cdef int64_t total = 0, count = 0, index = first, size, refusal = 0
+        cdef int64_t total = 0, count = 0, index = first, size, refusal = 0, base
         cdef Row row
         if not 0 <= first <= self.length:
             raise ValueError(f"no record {first} in {self.length}")
+        base = self.timestamp_at(first) if first < self.length else -1
         with nogil:
             for index in range(first, min(self.length, first + INT32_MAX)):
-                refusal = self.find(first, index, &row)
+                refusal = self.find(first, base, index, &row)
                 if refusal:
                     break
                 size = varint_size(zigzag(row.body)) + row.body
@@ -398,7 +397,7 @@ cdef class Encoder:
         base = latest = self.timestamp_at(first)
         with nogil:
             for index in range(first, first + count):
-                if self.find(first, index, &row) or varint_size(zigzag(row.body)) + row.body > end - position:
+                if self.find(first, base, index, &row) or varint_size(zigzag(row.body)) + row.body > end - position:
                     end = NULL  # these are not the records that were measured
                     break
                 latest = max(latest, row.timestamp)
@@ -945,10 +944,11 @@ cdef class Section:
                 sizes[NULL_VALUES] += 1
             else:
                 sizes[VALUE_BYTES] += record.value.length
-            sizes[HEADERS] += record.headers
-            sizes[HEADER_KEY_BYTES] += walk.header_sizes.key_bytes
-            sizes[NULL_HEADER_VALUES] += walk.header_sizes.null_values
-            sizes[HEADER_VALUE_BYTES] += walk.header_sizes.value_bytes
+            if record.headers:
+                sizes[HEADERS] += record.headers
+                sizes[HEADER_KEY_BYTES] += walk.header_sizes.key_bytes
+                sizes[NULL_HEADER_VALUES] += walk.header_sizes.null_values
+                sizes[HEADER_VALUE_BYTES] += walk.header_sizes.value_bytes
             record += 1
         return NO_FAULT
 

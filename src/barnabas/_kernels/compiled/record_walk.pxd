@@ -4,11 +4,15 @@
 # allocates memory, or needs the GIL. A function returns the fault of a record, or 0; `faults.record_error` has the
 # messages.
 
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint64_t, uint8_t
 from libc.string cimport memset
 
 from barnabas._kernels.compiled.faults cimport *
 from barnabas._kernels.compiled.varint cimport get_varint, get_varlong, short_number
+
+cdef extern from *:
+    # Keeps the code of rare cases out of the loop.
+    bint unlikely(bint condition) noexcept nogil
 
 cdef enum:
     # length, attributes, timestamp delta, offset delta, key length, value length, header count: a byte each at least.
@@ -58,7 +62,7 @@ cdef struct Cursor:
 cdef struct Walk:
     Cursor cursor
     Py_ssize_t size
-    # The record read last: its index, where it begins, and the sizes of its headers.
+    # The record read last: its index, where it begins, and the sizes of its headers, if it has any.
     int64_t index
     Py_ssize_t start
     HeaderSizes header_sizes
@@ -75,7 +79,9 @@ cdef inline int fail(Cursor *cursor, int fault, int64_t detail) noexcept nogil:
 
 
 cdef inline bint add_overflows(int64_t a, int64_t b) noexcept nogil:
-    return (b > 0 and a > INT64_MAX - b) or (b < 0 and a < INT64_MIN - b)
+    # Unsigned, because overflow is defined there: the sum then has a sign that neither number has.
+    cdef int64_t total = <int64_t>(<uint64_t>a + <uint64_t>b)
+    return ((a ^ total) & (b ^ total)) < 0
 
 
 cdef inline int read_field(Cursor *cursor, Py_ssize_t end, Field *field) noexcept nogil:
@@ -134,10 +140,10 @@ cdef inline bint read_usual(Cursor *cursor, Fields *fields) noexcept nogil:
         return False
     fields.offset_delta, fields.headers = <int32_t>delta, at[0] >> 1
     at += 1
-    if fields.headers > (end - at) // MIN_HEADER:
+    if MIN_HEADER * fields.headers > end - at if fields.headers else at != end:
         return False
     fields.headers_at, fields.end = <int32_t>(at - data), <int32_t>(end - data)
-    cursor.position = fields.headers_at
+    cursor.position = at - data
     return True
 
 
@@ -167,15 +173,10 @@ cdef inline int read_any(Cursor *cursor, Fields *fields) noexcept nogil:
     return NO_FAULT
 
 
-cdef inline int read_record(Cursor *cursor, Fields *fields, HeaderSizes *sizes) noexcept nogil:
-    """Reads and checks the record at the cursor, and moves the cursor to its end. After a fault it is anywhere."""
+cdef inline int read_headers(Cursor *cursor, const Fields *fields, HeaderSizes *sizes) noexcept nogil:
     cdef Header header
     cdef int32_t number
     cdef int fault
-    if not read_usual(cursor, fields):
-        fault = read_any(cursor, fields)
-        if fault:
-            return fault
     memset(sizes, 0, sizeof(HeaderSizes))
     for number in range(fields.headers):
         fault = read_header(cursor, fields.end, &header)
@@ -186,6 +187,25 @@ cdef inline int read_record(Cursor *cursor, Fields *fields, HeaderSizes *sizes) 
             sizes.null_values += 1
         else:
             sizes.value_bytes += header.value.length
+    return NO_FAULT
+
+
+cdef inline int read_record(Cursor *cursor, Fields *fields, HeaderSizes *sizes) noexcept nogil:
+    """Reads and checks the record at the cursor, and moves the cursor to its end. After a fault it is anywhere.
+
+    Sets `sizes` only if the record has headers.
+    """
+    cdef int fault
+    if unlikely(not read_usual(cursor, fields)):
+        fault = read_any(cursor, fields)
+        if fault:
+            return fault
+    elif not fields.headers:
+        return NO_FAULT
+    if fields.headers:
+        fault = read_headers(cursor, fields, sizes)
+        if fault:
+            return fault
     if cursor.position != fields.end:
         return fail(cursor, RECORD_SIZE, fields.end - cursor.position)
     return NO_FAULT
