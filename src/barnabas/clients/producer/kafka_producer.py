@@ -296,7 +296,10 @@ class KafkaProducer:
         mapping. Without a partition the key decides, and without a key the built-in partitioner. The default timestamp
         is now. ``max_block_ms`` replaces ``max.block.ms`` for this record.
         """
-        entry = self._open_topics.get(topic)
+        try:
+            entry = self._open_topics[topic]
+        except KeyError:
+            entry = None
         if entry is not None and entry.snapshot is self.metadata.snapshot and not self._idempotence.failed:
             # Fast path for most records: the topic is known, and the partition's open batch has room.
             future: FutureRecordMetadata | None
