@@ -20,6 +20,7 @@ from kafka.record import default_records as kafka_records
 from barnabas import _kernels
 from barnabas._kernels import is_compiled
 from barnabas._kernels.crc32c_package import Checksum, from_package
+from barnabas._kernels.pure import append_state as pure_state
 from barnabas._kernels.pure import record_codec as pure_codec
 from barnabas.records import builder, reader
 from barnabas.records.batch import RecordBatch
@@ -55,15 +56,15 @@ def run(rounds: int = 9) -> list[Row]:
 
 
 def plain_python(name: str) -> ModuleType:
-    """A module of ours, loaded a second time on top of the record codec in plain Python."""
+    """A module of ours, loaded a second time on top of the kernels in plain Python."""
     names = ["barnabas.records.builder", "barnabas.records.reader"]
     compiled = {module: sys.modules.pop(module, None) for module in names}
-    chosen = _kernels.record_codec
-    vars(_kernels)["record_codec"] = pure_codec
+    chosen = {"append_state": _kernels.append_state, "record_codec": _kernels.record_codec}
+    vars(_kernels).update(append_state=pure_state, record_codec=pure_codec)
     try:
         return importlib.import_module(f"barnabas.records.{name}")
     finally:
-        vars(_kernels)["record_codec"] = chosen
+        vars(_kernels).update(chosen)
         sys.modules.update({module: loaded for module, loaded in compiled.items() if loaded is not None})
 
 

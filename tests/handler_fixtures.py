@@ -123,7 +123,7 @@ def sent_bytes(response: SendResponse | NetworkResponse) -> bytes:
     """The frame that goes out for a response."""
     assert isinstance(response, SendResponse)
     transport = _Collected()
-    while not response.completed:
+    while response.remaining:
         response.write_to(cast("Any", transport))
     return bytes(transport.data)
 

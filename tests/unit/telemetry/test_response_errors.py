@@ -92,7 +92,7 @@ class Slow:
 
 def sent(pieces: list[Any], step: int) -> SendResponse:
     response = SendResponse(pieces, None)
-    while not response.completed:
+    while response.remaining:
         response.write_to(Slow(step))
     return response
 

@@ -122,10 +122,6 @@ cdef class NetworkSend:
         self._pieces = joined_runs(pieces, JOIN_UP_TO if has_regions else SMALL)
         return 0
 
-    @property
-    def completed(self):
-        return self.remaining == 0
-
     def write_to(self, transport):
         """Sends what the socket takes now and returns the number of bytes."""
         return self.write(transport)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas._kernels.pure.record_codec import BytesLike, Headers, encode_field, encode_headers, size_of_payload
-from barnabas._kernels.varint import MAX_VARLONG_SIZE, encode_varint, encode_varlong, size_of_varint, size_of_varlong
+from barnabas._kernels.pure.record_codec import BytesLike, Headers, encode_number, encode_payload, size_of_payload
+from barnabas._kernels.varint import MAX_VARLONG_SIZE, size_of_varint, size_of_varlong
 
 _MAX_INT32: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
@@ -229,13 +229,15 @@ class AppendState:
             raise RuntimeError("this batch is closed: no more records can be appended")
         if not self._next_delta <= delta <= _MAX_INT32:
             raise ValueError(f"offset delta {delta} does not follow {self._next_delta - 1} within 31 bits")
-        base = _check_timestamp(timestamp_ms) if self._base_timestamp is None else self._base_timestamp
-        timestamp_delta = _check_timestamp(timestamp_ms) - base
+        _check_timestamp(timestamp_ms)
+        base = timestamp_ms if self._base_timestamp is None else self._base_timestamp
+        timestamp_delta = timestamp_ms - base
         if timestamp_delta > _MAX_INT64:
             raise ValueError(f"timestamp {timestamp_ms} is too far from the base timestamp {base}")
-        payload = encode_field(key) + encode_field(value) + (encode_headers(headers) if headers else b"\0")
-        body = b"\0" + encode_varlong(timestamp_delta) + encode_varint(delta) + payload
-        size = len(body) + size_of_varint(len(body))
+        payload = encode_payload(key, value, headers)
+        body = b"\0" + encode_number(timestamp_delta) + encode_number(delta) + payload
+        length = encode_number(len(body))
+        size = len(length) + len(body)
         if limit is not None and (
             (self._next_delta and size > self.max_size - self.estimated_size)
             or _BATCH_HEADER_SIZE + int((self._size + size) * self.size_factor) >= limit
@@ -243,7 +245,7 @@ class AppendState:
             return False
         if self._size + size > _MAX_INT32 - _BATCH_HEADER_SIZE:
             raise ValueError(f"a record of {size} bytes makes the batch larger than 2 GiB")
-        self._parts += (encode_varint(len(body)), body)
+        self._parts += (length, body)
         self._base_timestamp = base
         self._size += size
         self.max_record_size = max(self.max_record_size, _BATCH_HEADER_SIZE + _MAX_RECORD_OVERHEAD + len(payload))

@@ -78,8 +78,8 @@ class FileRegion:
 class NetworkSend:
     """An outgoing message.
 
-    ``write_to`` sends as much as the socket takes and may be called until ``completed``. A socket that has taken less
-    than offered is full, and is not tried again until it is writable.
+    ``write_to`` sends as much as the socket takes and may be called until nothing is ``remaining``. A socket that has
+    taken less than offered is full, and is not tried again until it is writable.
     """
 
     __slots__ = ("_at", "_pieces", "remaining", "request", "size")  # responses extend it, some with a weak reference
@@ -99,10 +99,6 @@ class NetworkSend:
             self._pieces = [pieces[0]]
         else:
             self._pieces = _joined_runs(pieces, JOIN_UP_TO if has_regions else SMALL)
-
-    @property
-    def completed(self) -> bool:
-        return self.remaining == 0
 
     def write_to(self, transport: Any) -> int:
         """Sends what the socket takes now and returns the number of bytes."""

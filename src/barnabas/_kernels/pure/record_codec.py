@@ -15,16 +15,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from barnabas._kernels.faults import MIN_HEADER, MIN_RECORD, Fault, record_error
-from barnabas._kernels.varint import encode_varint, size_of_varint
+from barnabas._kernels.varint import encode_unsigned, encode_varlong, size_of_varint
 from barnabas.common.dataclass import dataclass
 
 # The types of a key or value. All but bytes are copied when appended, because they may change later.
 BytesLike = bytes | bytearray | memoryview
 Headers = Iterable[tuple[str, BytesLike | None]]
 
-_MIN_INT64: Final = -(2**63)
-_MAX_INT64: Final = 2**63 - 1
+_INT64: Final = range(-(2**63), 2**63)
 _NO_TIMESTAMP: Final = -1
+
+# The varints of 0 .. 8191, those of one and two bytes: nearly every length and delta.
+_VARINTS: Final = tuple([encode_unsigned(number << 1) for number in range(8192)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,17 @@ class Record:
     size_in_bytes: int = 0
 
 
+def encode_number(number: int) -> bytes:
+    """Encodes a length or a delta."""
+    return _VARINTS[number] if 0 <= number < 8192 else encode_varlong(number)
+
+
 def encode_field(field: BytesLike | None) -> bytes:
     """Encodes a length, -1 for null, and the bytes."""
     if field is None:
         return b"\x01"
     data = field if type(field) is bytes else memoryview(field).tobytes()
-    return encode_varint(len(data)) + data
+    return encode_number(len(data)) + data
 
 
 def encode_headers(headers: Headers) -> bytes:
@@ -58,28 +65,25 @@ def encode_headers(headers: Headers) -> bytes:
         if not isinstance(key, str):
             raise TypeError(f"a header key must be a str, not {type(key).__name__}")
         parts += (encode_field(key.encode("utf-8", "surrogateescape")), encode_field(value))
-    return b"".join([encode_varint(len(parts) // 2), *parts])
+    return b"".join([encode_number(len(parts) // 2), *parts])
+
+
+def encode_payload(key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> bytes:
+    """Encodes key, value and headers of a record, including their lengths."""
+    return encode_field(key) + encode_field(value) + (encode_headers(headers) if headers else b"\0")
 
 
 def size_of_payload(key: BytesLike | None, value: BytesLike | None, headers: Headers = ()) -> int:
-    """Returns the size of key, value and headers in a record, including their lengths."""
+    """Returns the size of what `encode_payload` returns."""
     size = 1 if not headers else len(encode_headers(headers))
     for field in (key, value):
-        if field is None:
-            size += 1
-        else:
-            length = field.nbytes if isinstance(field, memoryview) else len(field)
-            size += size_of_varint(length) + length
+        length = -1 if field is None else memoryview(field).nbytes
+        size += size_of_varint(length) + max(length, 0)
     return size
 
 
 class _DamageError(Exception):
-    """A fault in a record, and its detail; the caller adds the position."""
-
-    def __init__(self, fault: int, detail: int = 0) -> None:
-        super().__init__(fault, detail)
-        self.fault = fault
-        self.detail = detail
+    """A fault in a record, and its detail: the arguments. The caller adds the position."""
 
 
 class Fields(NamedTuple):
@@ -99,7 +103,7 @@ def _read_number(data: bytes, position: int, end: int, width: int = 32) -> tuple
     raw = 0
     for shift in range(0, width, 7):
         if position >= end:
-            raise _DamageError(Fault.TRUNCATED)
+            raise _DamageError(Fault.TRUNCATED, 0)
         byte = data[position]
         position += 1
         raw |= (byte & 0x7F) << shift
@@ -107,7 +111,7 @@ def _read_number(data: bytes, position: int, end: int, width: int = 32) -> tuple
             break
         if byte < 0x80:
             return (raw >> 1) ^ -(raw & 1), position
-    raise _DamageError(Fault.OVERLONG_VARINT)
+    raise _DamageError(Fault.OVERLONG_VARINT, 0)
 
 
 def _read_field(data: bytes, position: int, end: int) -> tuple[slice | None, int]:
@@ -164,9 +168,10 @@ def read_records(
         try:
             fields = _read_fields(data, start)
         except _DamageError as damage:
-            raise error(damage.fault, index, start, damage.detail) from None
+            fault, detail = damage.args
+            raise error(fault, index, start, detail) from None
         timestamp = base_timestamp + fields.timestamp if log_append_time is None else log_append_time
-        if not _MIN_INT64 <= timestamp <= _MAX_INT64:
+        if timestamp not in _INT64:
             raise error(Fault.TIMESTAMP_RANGE, index, start, 0)
         end = fields.end
         if index == count - 1 and end != len(data):

@@ -44,7 +44,7 @@ class _Output:
         """Sends what the socket takes; returns whether nothing is left."""
         if self._send is not None:
             self._send.write_to(channel.transport)
-            if self._send.completed:
+            if not self._send.remaining:
                 self._send = None
         return self._send is None
 

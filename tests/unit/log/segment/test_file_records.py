@@ -555,7 +555,7 @@ def sent(region: FileRegion, room: int = 1 << 20) -> bytes:
         send = NetworkSend([region])
         transport = PlaintextTransportLayer(here)
         received = b""
-        while not send.completed:
+        while send.remaining:
             send.write_to(transport)
             received += there.recv(room)
         while len(received) < send.size:

@@ -144,7 +144,7 @@ def test_records_come_out_of_the_file(
         send = NetworkSend(message(*pieces))
         size = send.size
         assert send.write_to(sender) == size == len(expected) + 4
-        assert send.completed
+        assert not send.remaining
         assert read(reader) == expected
     assert len(seen) == 30
     assert open_files() == before
@@ -327,7 +327,7 @@ def test_a_full_socket_is_tried_again(
             filled += sender.send(SIZE.pack(60_000) + bytes(60_000))
     send = NetworkSend(message(b"head", FileRegion(fd, 0, LARGE)))
     assert send.write_to(sender) == 0
-    assert not send.completed
+    assert send.remaining
     reader = channel_on(receiver)
     for _ in range(filled // 60_004):
         got = reader.read()
@@ -365,7 +365,7 @@ def test_what_is_not_worth_a_reference_goes_through_the_socket(
     reader = channel_on(receiver)
     received: Any = None
     while received is None:
-        if not send.completed:
+        if send.remaining:
             send.write_to(sender)
         received = reader.read()
     assert received == expected

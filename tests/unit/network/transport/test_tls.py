@@ -590,7 +590,7 @@ def test_a_write_counts_when_its_last_byte_is_out(tmp_path: Path) -> None:
         data = os.urandom(5 * CHUNK + 11)
         send = NetworkSend([data])
         received = bytearray()
-        while not send.completed:
+        while send.remaining:
             send.write_to(server)
             with suppress(BlockingIOError):
                 received += client.recv(1 << 16)
@@ -635,14 +635,14 @@ def test_pieces_and_files_arrive_in_order(tmp_path: Path, newest: ssl.TLSVersion
         send = NetworkSend(pieces)
 
         def write() -> None:
-            while not send.completed:
+            while send.remaining:
                 if not send.write_to(server):
                     wait_writable(server)
 
         writer = in_thread(write)
         assert receive(client, len(expected)) == expected
         writer.join(WAIT_S)
-        assert send.completed
+        assert not send.remaining
 
 
 def test_a_file_that_shrank_is_noticed(tmp_path: Path) -> None:

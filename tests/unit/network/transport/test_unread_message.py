@@ -102,7 +102,7 @@ class Line:
     def send(self, *pieces: Any) -> None:
         send = NetworkSend([SIZE.pack(sum(map(len, pieces))) + bytes(pieces[0]), *pieces[1:]])
         send.write_to(self.sender)
-        assert send.completed
+        assert not send.remaining
 
     def pass_on(self, *pieces: Any) -> memoryview:
         self.send(*pieces)
