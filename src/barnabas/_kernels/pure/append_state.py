@@ -61,6 +61,7 @@ class AppendState:
         self._next_delta = 0
         self._lock = threading.Lock()
         """Makes `accept` and `close_for_appends` atomic; the compiled twin needs only the interpreter lock."""
+        self._now: Callable[[], int] | None = None
         self._sticky_bytes = 0
         self.limit = 0
         """`accept` rejects a record that makes the batch reach this estimated size."""

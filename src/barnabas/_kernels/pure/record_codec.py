@@ -23,7 +23,6 @@ BytesLike = bytes | bytearray | memoryview
 Headers = Iterable[tuple[str, BytesLike | None]]
 
 _INT64: Final = range(-(2**63), 2**63)
-_NO_TIMESTAMP: Final = -1
 
 # The varints of 0 .. 8191, those of one and two bytes: nearly every length and delta.
 _VARINTS: Final = tuple([encode_unsigned(number << 1) for number in range(8192)])
@@ -213,8 +212,7 @@ def walk_records(
     the smallest and the largest timestamp, the offset delta of the largest (the first one of several), and the index of
     the first record without a key (-1: all have one). Without records the timestamps are -1.
     """
-    lowest = highest = _NO_TIMESTAMP
-    offset_delta_of_highest = first_without_key = previous = -1
+    lowest = highest = offset_delta_of_highest = first_without_key = previous = -1
     for index, fields in enumerate(read_records(bytes(data), count, base_timestamp, None)):
         timestamp, delta = fields.timestamp, fields.offset_delta
         if consecutive and delta != index:
