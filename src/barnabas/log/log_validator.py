@@ -103,7 +103,7 @@ class LogValidator:
     def validate(self, records: Buffer, origin: AppendOrigin, now_ms: int) -> RecordBatch:
         """Validates `records`, which must be one batch, and returns it in a writable buffer; raises if invalid."""
         config = self._config
-        view = memoryview(records)
+        view = records if type(records) is memoryview else memoryview(records)
         if view.readonly:
             view = memoryview(bytearray(view))
         if not view:

@@ -113,19 +113,21 @@ class LogWatermarks:
 
     # Log end offset
 
-    def appended(self, commits: bool) -> None:
-        """Publishes the log end offset after an append. The lock must be held.
+    def appended(self, commits: bool) -> int:
+        """Publishes the log end offset after an append; returns the log start offset. The lock must be held.
 
         If the append `commits` its records, because no other replica has to get them, the high watermark moves along.
         """
-        log_start_offset, _, high_watermark, _ = self.offsets
+        offsets = self.offsets
+        log_start_offset: int = offsets[0]
         if not commits:
-            self._publish(log_start_offset, high_watermark)
-            return
+            self._publish(log_start_offset, offsets[2])
+            return log_start_offset
         end = self._local_log.log_end_offset_metadata
         self._publish(log_start_offset, end)
         if self.listener is not no_listener:
             self.listener(end[0])
+        return log_start_offset
 
     # High watermark
 

@@ -351,7 +351,8 @@ class UnifiedLog:
             now_ms = self._clock.milliseconds()
             validator = self._validator
             batch = validator.validate(records, origin, now_ms)
-            began_ns = self._now_ns()
+            now_ns = self._now_ns
+            began_ns = now_ns()
             with self._lock:
                 if local_log.is_closed:
                     local_log.check_open()
@@ -361,25 +362,17 @@ class UnifiedLog:
                     # Read again with the lock held, so that append times grow with offsets.
                     log_append_time = now_ms = self._clock.milliseconds()
                     batch.set_max_timestamp(LOG_APPEND_TIME, now_ms)
-                first_offset = batch.base_offset
-                last_offset = first_offset + batch.last_offset_delta
-                info: LogAppendInfo = _new_tuple(
-                    LogAppendInfo,
-                    (
-                        first_offset,
-                        last_offset,
-                        leader_epoch,
-                        batch.max_timestamp,
-                        last_offset,
-                        log_append_time,
-                        self.watermarks.offsets[0],
-                        len(batch.view),
-                        False,
-                        INCREASED if commits else NO_CHANGE,
-                    ),
+                info = self._append(
+                    (batch,),
+                    batch.view,
+                    origin,
+                    now_ms,
+                    log_append_time,
+                    commits,
+                    verification_guard,
+                    transaction_version,
                 )
-                info = self._append(info, (batch,), batch.view, origin, now_ms, verification_guard, transaction_version)
-            took_ns = self._now_ns() - began_ns
+            took_ns = now_ns() - began_ns
             if took_ns > SLOW_WRITE_NS or self.pace.is_slow:
                 self.pace.wrote(took_ns)
             return info
@@ -402,55 +395,54 @@ class UnifiedLog:
             batches, valid_records = analyze_replicated(records, self.topic_partition, origin, leader_epoch)
             if not batches:
                 return LogAppendInfo(log_start_offset=self.watermarks.offsets.log_start_offset)
-            largest = max(batches, key=lambda batch: batch.max_timestamp)
-            info = LogAppendInfo(
-                batches[0].base_offset,
-                batches[-1].last_offset,
-                batches[-1].partition_leader_epoch,
-                largest.max_timestamp,
-                largest.last_offset,
-                log_start_offset=self.watermarks.offsets.log_start_offset,
-                valid_bytes=len(valid_records),
-            )
+            first_offset, last_offset = batches[0].base_offset, batches[-1].last_offset
             with self._lock:
                 local_log.check_open()
-                if info.first_offset < local_log.log_end_offset:
+                if first_offset < local_log.log_end_offset:
                     raise UnexpectedAppendOffsetError(
-                        f"An append to {self.topic_partition} has the offsets {info.first_offset} to "
-                        f"{info.last_offset}, and begins before the log end offset {local_log.log_end_offset}",
-                        info.first_offset,
-                        info.last_offset,
+                        f"An append to {self.topic_partition} has the offsets {first_offset} to "
+                        f"{last_offset}, and begins before the log end offset {local_log.log_end_offset}",
+                        first_offset,
+                        last_offset,
                     )
-                return self._append(info, batches, valid_records, origin, self._clock.milliseconds())
+                return self._append(batches, valid_records, origin, self._clock.milliseconds())
         except (KafkaStorageError, OSError) as error:
             local_log.guard.reraise(f"appending to {self.topic_partition}", error)
 
     def _append(
         self,
-        info: LogAppendInfo,
         batches: Sequence[RecordBatch],
         records: memoryview,
         origin: AppendOrigin,
         now_ms: int,
+        log_append_time: int = NO_TIMESTAMP,
+        commits: bool = False,
         verification_guard: VerificationGuard = SENTINEL,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> LogAppendInfo:
-        """Runs the steps of an append from "deduplicate" on. The lock must be held."""
+        """Runs the steps of an append from "deduplicate" on. The lock must be held.
+
+        With the batch of a `CLIENT`, which is the only one, it may turn out that the log has it already.
+        """
         local_log, state = self._local_log, self._producer_state
         config = local_log.config
-        if origin is CLIENT and batches[0].producer_id >= 0:
-            duplicate = state.find_duplicate_batch(batches[0])
+        size = len(records)
+        first, last = batches[0], batches[-1]
+        if origin is CLIENT and first.producer_id >= 0:
+            duplicate = state.find_duplicate_batch(first)
             if duplicate is not None:
-                info = info._replace(
-                    first_offset=duplicate.first_offset,
-                    last_offset=duplicate.last_offset,
+                return LogAppendInfo(
+                    duplicate.first_offset,
+                    duplicate.last_offset,
+                    first.partition_leader_epoch,
+                    first.max_timestamp,
+                    first.last_offset,
+                    duplicate.timestamp if config.timestamp_type is LOG_APPEND_TIME else NO_TIMESTAMP,
+                    self.watermarks.offsets.log_start_offset,
+                    size,
                     is_duplicate=True,
                     leader_hw_change=LeaderHwChange.SAME,
                 )
-                if config.timestamp_type is LOG_APPEND_TIME:
-                    info = info._replace(log_append_time=duplicate.timestamp)
-                return info
-        size = len(records)
         if size > config.segment_bytes:
             raise RecordBatchTooLargeError(
                 f"An append of {size} bytes to {self.topic_partition} exceeds segment.bytes: {config.segment_bytes}"
@@ -465,16 +457,21 @@ class UnifiedLog:
                 latest_epoch = epoch
             if batch.producer_id >= 0:
                 has_producers = True
-        last_offset, max_timestamp = info.last_offset, info.max_timestamp
+        first_offset = first.base_offset
+        last_offset = last.base_offset + last.last_offset_delta
+        max_timestamp, offset_of_max_timestamp = first.max_timestamp, last_offset
+        if first is not last:
+            largest = max(batches, key=lambda batch: batch.max_timestamp)
+            max_timestamp, offset_of_max_timestamp = largest.max_timestamp, largest.last_offset
         if not local_log.active_is_ready:
             local_log.make_active_segment_ready()
         segment = local_log.segments.last
         assert segment is not None
         if segment.should_roll(size, max_timestamp, last_offset, config, now_ms):
-            segment = self.roll(info.first_offset)
+            segment = self.roll(first_offset)
         analysis = None
         if has_producers:
-            place = LogOffsetMetadata(info.first_offset, segment.base_offset, segment.records.size_in_bytes)
+            place = LogOffsetMetadata(first_offset, segment.base_offset, segment.records.size_in_bytes)
             analysis = state.analyze(
                 batches,
                 origin,
@@ -482,13 +479,28 @@ class UnifiedLog:
                 guard=verification_guard,
                 transaction_version=transaction_version,
             )
-        local_log.append(segment, last_offset, max_timestamp, info.offset_of_max_timestamp, records)
+        local_log.append(segment, last_offset, max_timestamp, offset_of_max_timestamp, records)
         if analysis is not None:
             self._update_producers(analysis, segment)
         state.map_end_offset = last_offset + 1
         if last_offset + 1 - local_log.recovery_point >= config.flush_messages:
             self.flush()
-        self.watermarks.appended(info.leader_hw_change is INCREASED)
+        log_start_offset = self.watermarks.appended(commits)
+        info: LogAppendInfo = _new_tuple(
+            LogAppendInfo,
+            (
+                first_offset,
+                last_offset,
+                last.partition_leader_epoch,
+                max_timestamp,
+                offset_of_max_timestamp,
+                log_append_time,
+                log_start_offset,
+                size,
+                False,
+                INCREASED if commits else NO_CHANGE,
+            ),
+        )
         return info
 
     def _update_producers(self, analysis: ProducerAnalysis, segment: LogSegment) -> None:

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from barnabas.common.dataclass import replace
 from barnabas.common.errors import (
     ApiError,
     Errors,
@@ -205,7 +206,7 @@ class Partition:
                     before.leader_epoch,
                 )
             self.isr.partition_epoch = registration.partition_epoch
-            self.role = role._replace(log=log, is_leader=True, leader_id=self._context.broker_id)
+            self.role = replace(role, log=log, is_leader=True, leader_id=self._context.broker_id)
             if self.isr.followers:
                 self._begin_epoch_in_log(log)
             # A smaller ISR can move the high watermark.
@@ -243,7 +244,7 @@ class Partition:
             self._update_assignment(registration)
             self.isr.state = CommittedPartitionState(frozenset(), registration.leader_recovery_state)
             log = self._open_log(registration, is_new)
-            self.role = self.role._replace(log=log)
+            self.role = replace(self.role, log=log)
             if is_new_epoch:
                 logger.debug(
                     "%s: follows broker %d from offset %d on, in leader epoch %d and partition epoch %d; the high "
@@ -493,8 +494,8 @@ class Partition:
             or isolation is not params.isolation
             or request.fetch_offset != result[9][0]
             or request.last_fetched_epoch >= 0
-            or (request.current_leader_epoch >= 0 and request.current_leader_epoch != role[3])
-            or (params.fetch_only_leader and not role[1])
+            or (request.current_leader_epoch >= 0 and request.current_leader_epoch != role.leader_epoch)
+            or (params.fetch_only_leader and not role.is_leader)
             or log.watermarks.failures.any_offline
         ):
             return None
@@ -757,7 +758,7 @@ class Partition:
             self._context.log_manager.replace_current_with_future_log(self.topic_partition)
             self.future_log = None
             self._listen_to(future)
-            self.role = self.role._replace(log=future)
+            self.role = replace(self.role, log=future)
             return True
 
     # Listeners
@@ -806,7 +807,7 @@ class Partition:
             self.assignment = NO_ASSIGNMENT
             self.future_log = None
             # Keep the epoch: otherwise an older leader epoch would be accepted as new.
-            self.role = NO_ROLE._replace(leader_epoch=self.role.leader_epoch)
+            self.role = replace(NO_ROLE, leader_epoch=self.role.leader_epoch)
             return listeners
 
     def __repr__(self) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from barnabas.common.dataclass import dataclass
 from barnabas.common.errors import OffsetNotAvailableError
 from barnabas.log.leader_epoch_cache import UNDEFINED_EPOCH, EpochEndOffset
 from barnabas.log.unified_log import UnifiedLog
@@ -14,7 +15,8 @@ from barnabas.replica.results import IsolationLevel, OffsetResult
 _NO_OFFSET: Final = OffsetResult()
 
 
-class PartitionRole(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PartitionRole:
     """This broker's role for a partition: leader, follower or none. Replaced as a whole, so it is read without a lock.
 
     The lookups take the log that the role has: see `Partition`, which checks that there is one.
