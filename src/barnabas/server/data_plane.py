@@ -84,6 +84,11 @@ class DataPlane:
         self._times = channel.times
         self._locals = threading.local()
         self._versions = versions.enabled_apis
+        self._served = frozenset(
+            (api_key, version)
+            for api_key, (lowest, highest) in self._versions.items()
+            for version in range(lowest, highest + 1)
+        )
         self.thread_started = runner.placement
         self.add_processor = channel.add_processor
         self.remove_processor = channel.remove_processor
@@ -99,9 +104,8 @@ class DataPlane:
         pool: MemoryPool,
         received_ns: int,
     ) -> Request:
-        served = self._versions.get(header[0])
-        if served is None or not served[0] <= header[1] <= served[1]:
-            self._check_served(header, served)
+        if header[:2] not in self._served:
+            self._check_served(header, self._versions.get(header.api_key))
         return Request(processor_id, context, header, payload, pool, received_ns, self._times)
 
     @staticmethod

@@ -138,8 +138,9 @@ class ApiDispatcher:
     def handle(self, request: Request, request_local: RequestLocal) -> None:
         """Calls the handler of a request on this thread, which survives all errors; the buffer is always released."""
         outer = request_local.request  # the Envelope that a forwarded request came in
+        now = self._now
         if outer is None:
-            request.request_dequeue_time_ns = self._now()
+            request.request_dequeue_time_ns = now()
         request_local.request = request
         try:
             try:
@@ -156,7 +157,7 @@ class ApiDispatcher:
         finally:
             if request_local.request is request:  # otherwise it was handed over and belongs to another thread
                 request_local.request = outer
-                request.handler_done(self._now)
+                request.handler_done(now)
 
     def _make_and_handle(
         self, family: FamilyOnDemand, request: Request, request_local: RequestLocal

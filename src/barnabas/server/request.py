@@ -62,12 +62,13 @@ class Request(Timeline):
         """
         body: RequestMessage | None = self._body
         if body is None:
-            if self.buffer is None:
+            buffer = self.buffer
+            if buffer is None:
                 raise ProtocolError(f"{self!r}: its buffer was released before the body was decoded")
             message = _MESSAGES.get(self.api_key)
             if message is None:
                 message = _MESSAGES[self.api_key] = self.api_key.request
-            body, _ = message.decode_from(self.buffer, self.api_version, self.body_start, None, max_entries)
+            body, _ = message.decode_from(buffer, self.api_version, self.body_start, None, max_entries)
             self._body = body
         return body
 

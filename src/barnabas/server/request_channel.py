@@ -359,10 +359,10 @@ class RequestChannel:
     def send_response(self, request: Request, response: Response) -> None:
         """Sends the response to a request, wrapped in an EnvelopeResponse if the request came in an Envelope."""
         envelope = request.envelope
-        if envelope is not None:
-            parts = enveloped_parts(request, envelope, response)
-        else:
+        if envelope is None:
             parts = response.frame_parts(request.api_version, request.correlation_id)
+        else:
+            parts = enveloped_parts(request, envelope, response)
         self._finish(
             request, self._bulk_response(request, parts) if self._bulk.running else SendResponse(parts, request)
         )

@@ -159,7 +159,8 @@ cdef class _Struct:
         out.data, out.size, out.total, out.room = out.fixed, 0, 0, ROOM
         try:
             if head is not None:
-                write_bytes(&out, b"\0\0\0\0" + <bytes?>head)
+                write_number(&out, INT32, 0)  # the length, which is known at the end
+                write_bytes(&out, head)
             write_struct(self, message, &out, parts)
             flush(&out, parts)
             if head is not None:

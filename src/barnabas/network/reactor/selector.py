@@ -392,10 +392,14 @@ class Selector:
         if self.completed_receives:
             self._read_on()
             self.completed_receives.clear()
-        self.completed_sends.clear()
-        self.connected.clear()
-        self.authenticated.clear()
-        self.disconnected.clear()
+        if self.completed_sends:
+            self.completed_sends.clear()
+        if self.connected:
+            self.connected.clear()
+        if self.authenticated:
+            self.authenticated.clear()
+        if self.disconnected:
+            self.disconnected.clear()
         if self._out_of_memory and not self._pool.is_out_of_memory:
             self._memory_recovered()
         self._parts_moved = self._news = False

@@ -152,7 +152,8 @@ class DelayedOperationPurgatory(Generic[T]):
         A caller that has made a change and gets False needs no check_and_complete: an operation that is parked later
         tries again after it is on the list, and sees the change.
         """
-        return key in self._shards[hash(key) % SHARDS].watched
+        shard = self._shards.get(hash(key) % SHARDS)
+        return shard is not None and key in shard.watched
 
     def watched(self) -> int:
         """Counts the entries of all watcher lists: an operation counts once per key, until it is purged."""
