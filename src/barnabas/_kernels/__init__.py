@@ -1,9 +1,9 @@
 """Kernels: the compiled code of Barnabas, each with a Python twin, and the one place that chooses between them.
 
 A kernel is a function on buffers and numbers. It knows no class of the layers above, keeps no state, and touches no
-private attribute of another class. Four compiled classes are allowed beside them, because they run per record or per
-event and hold no policy: the channel and selector (`reactor`), the request's `timeline`, the producer's
-`append_state`, and the `consumer_record`.
+private attribute of another class. Five compiled classes are allowed beside them, because they run per record, event or
+message entry and hold no policy: the channel and selector (`reactor`), the request's `timeline`, the producer's
+`append_state`, the `consumer_record`, and the base class of message structs (`struct_memory`).
 
 `compiled/NAME.pyx` is the kernel, `pure/NAME.py` its twin with the same public names and the same behaviour. Use::
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         record_batch,
         record_codec,
         sockets,
+        struct_memory,
         timeline,
     )
 
@@ -55,6 +56,7 @@ __all__ = [
     "record_batch",
     "record_codec",
     "sockets",
+    "struct_memory",
     "timeline",
 ]
 

@@ -105,13 +105,14 @@ class StructType(type):
                 declared.append(field)
                 del namespace[attribute]
         slots = tuple(field.name for field in declared)
-        namespace["__slots__"] = slots if bases else ("unknown_tagged_fields",)
+        is_first = not any(isinstance(base, StructType) for base in bases)
+        namespace["__slots__"] = ("unknown_tagged_fields",) if is_first else slots
         cls = super().__new__(mcs, name, bases, namespace, **options)
         cls.fields = tuple(declared)
         return cls
 
 
-class Struct(metaclass=StructType):
+class Struct(_kernels.struct_memory.StructMemory, metaclass=StructType):
     """A group of fields: a message, or the element of an array inside one.
 
     The constructor takes the fields by name, or by position in the order of their declaration; omitted fields get their

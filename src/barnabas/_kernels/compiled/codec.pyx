@@ -19,6 +19,7 @@ from libc.string cimport memcpy
 
 from types import MemberDescriptorType
 
+from barnabas._kernels.compiled.interpreter_lock cimport let_others_run
 from barnabas._kernels.compiled.octets cimport int16_at, int32_at, put_int32
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
@@ -28,6 +29,7 @@ cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     object PyType_GenericAlloc(PyTypeObject *cls, Py_ssize_t items)
     object PyNumber_Index(object number)
+    void PyObject_GC_UnTrack(object)
 
 cdef extern from "structmember.h":
     ctypedef struct PyMemberDef:
@@ -41,6 +43,7 @@ cdef enum:
     IS_NOT_NONE, IS_TRUE, IS_NONE_OR_TRUE, IS_UNEQUAL
     COPY_UP_TO = 4096  # longer bytes are passed on as a part of their own
     ROOM = 512
+    TURN = 256  # after so many elements of an array, other threads may run
 
 cdef dict KINDS = {
     "bool": BOOL, "int8": INT8, "int16": INT16, "uint16": UINT16, "int32": INT32, "uint32": UINT32, "int64": INT64,
@@ -258,6 +261,7 @@ cdef inline void put_slot(object target, Py_ssize_t offset, object value) noexce
 cdef object read_struct(_Struct layout, Input *source, buffer):
     cdef _Field field
     made = PyType_GenericAlloc(<PyTypeObject *>layout.cls, 0)
+    PyObject_GC_UnTrack(made)  # as `StructMemory` does: a constructor is not called
     for field in layout.absent:
         put_slot(made, field.offset, field.make_default())
     for field in layout.fields:
@@ -294,7 +298,7 @@ cdef object read_tags(_Struct layout, made, Input *source, buffer):
 
 
 cdef object read_field(_Field field, Input *source, buffer):
-    cdef int64_t count
+    cdef int64_t count, index
     cdef int8_t marker
     cdef list items
     if field.kind < STRUCT:
@@ -314,7 +318,10 @@ cdef object read_field(_Field field, Input *source, buffer):
     if source.entries < 0:
         raise TooManyEntriesError("the arrays of the request have more elements than allowed")
     items = []
-    for _ in range(count):
+    PyObject_GC_UnTrack(items)
+    for index in range(count):
+        if index % TURN == TURN - 1:
+            let_others_run()
         if field.element_kind == STRUCT:
             items.append(read_struct(field.element, source, buffer))
         else:
@@ -489,6 +496,7 @@ cdef int write_tags(_Struct layout, value, Output *out) except -1:
 
 
 cdef int write_field(_Field field, value, Output *out, list parts) except -1:
+    cdef int64_t done = 0
     if value is None and field.kind >= STRING:
         if not field.nullable:
             fail()
@@ -503,6 +511,9 @@ cdef int write_field(_Field field, value, Output *out, list parts) except -1:
         return write_value(field.kind, field.flexible, value, out, parts)
     write_length(out, len(value), field.flexible, True)
     for item in value:
+        done += 1
+        if done % TURN == 0:
+            let_others_run()
         if field.element_kind == STRUCT:
             write_struct(field.element, item, out, parts)
         else:

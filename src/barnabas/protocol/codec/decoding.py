@@ -60,7 +60,7 @@ class _DecoderSource(Source):
         """Whether the elements of all arrays are counted: see `Request.max_entries`."""
         self.run: list[tuple[str, str]] = []
         self.scope.update(
-            new=object.__new__,
+            new=Struct.__new__,
             unpack_from=struct.unpack_from,
             long_uvarint=runtime.long_uvarint,
             read_uvarint=runtime.read_uvarint,

@@ -121,7 +121,7 @@ class _Reader(_Walk):
         return size
 
     def struct(self, cls: type[Struct]) -> Any:
-        made = object.__new__(cls)
+        made = cls.__new__(cls)
         made.unknown_tagged_fields = None
         tagged: dict[int, Field] = {}
         for declared in cls.fields:
