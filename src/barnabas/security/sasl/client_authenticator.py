@@ -104,7 +104,9 @@ class SaslClientAuthenticator:
         self._client_id = client_id
         self._clock = clock
         self._random = random.Random() if rng is None else rng  # noqa: S311 - spreads load, protects nothing
-        self._progress: Progress[ClientState, ClientEvent] = Progress(TRANSITIONS, ClientState.START)
+        self._progress: Progress[ClientState, ClientEvent] = Progress(
+            TRANSITIONS, ClientState.START, ClientState.COMPLETE
+        )
         self._client: SaslClient | None = None
         self._correlation_id = LAST_CORRELATION_ID
         """Of the last request."""
@@ -123,7 +125,7 @@ class SaslClientAuthenticator:
 
     @property
     def complete(self) -> bool:
-        return self._progress.state is ClientState.COMPLETE
+        return self._progress.is_complete
 
     # -- the exchange
 

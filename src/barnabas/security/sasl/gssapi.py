@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from barnabas.common.errors import IllegalSaslStateError, InvalidConfigurationError, SaslAuthenticationError
 from barnabas.common.extras import extra
-from barnabas.security.sasl.mechanism import Progress, SaslExchangeError
+from barnabas.security.sasl.mechanism import Exchange, Progress, SaslExchangeError, ServerExchange
 
 GSSAPI: Final = "GSSAPI"
 MAX_TOKEN: Final = 1 << 16
@@ -113,16 +113,15 @@ class KerberosAcceptor:
         return self._names.short_name(principal)
 
 
-class GssapiServer:
+class GssapiServer(ServerExchange[_State, _Event]):
     """The server's end."""
 
     mechanism = GSSAPI
 
     def __init__(self, acceptor: KerberosAcceptor) -> None:
+        super().__init__(Progress(_SERVER, _State.CONTEXT, _State.COMPLETE))
         self._acceptor = acceptor
         self._context = acceptor.context()
-        self._progress: Progress[_State, _Event] = Progress(_SERVER, _State.CONTEXT)
-        self._authorization_id = ""
 
     def evaluate(self, token: bytes) -> bytes:
         self._progress.check(_Event.FAILURE)
@@ -162,23 +161,6 @@ class GssapiServer:
         self._progress.move(_Event.OFFER)
         return wrapped
 
-    @property
-    def complete(self) -> bool:
-        return self._progress.state is _State.COMPLETE
-
-    @property
-    def authorization_id(self) -> str:
-        if not self.complete:
-            raise IllegalSaslStateError("Authentication exchange has not completed")
-        return self._authorization_id
-
-    @property
-    def negotiated(self) -> Mapping[str, object]:
-        return {}
-
-    def __repr__(self) -> str:
-        return f"GssapiServer({self._progress.state.name})"
-
 
 # -- client
 
@@ -214,15 +196,15 @@ class KerberosLogin:
         )
 
 
-class GssapiClient:
+class GssapiClient(Exchange[_State, _Event]):
     """The client's end. Its first token may wait for the key distribution centre."""
 
     mechanism = GSSAPI
 
     def __init__(self, context: Callable[[], Context]) -> None:
+        super().__init__(Progress(_CLIENT, _State.CONTEXT, _State.COMPLETE))
         self._begin = context
         self._context: Context = None
-        self._progress: Progress[_State, _Event] = Progress(_CLIENT, _State.CONTEXT)
 
     def initial_response(self) -> bytes:
         try:
@@ -258,13 +240,6 @@ class GssapiClient:
         chosen: bytes = self._context.wrap(_OFFER, False).message
         self._progress.move(_Event.CHOICE)
         return chosen
-
-    @property
-    def complete(self) -> bool:
-        return self._progress.state is _State.COMPLETE
-
-    def __repr__(self) -> str:
-        return f"GssapiClient({self._progress.state.name})"
 
 
 def _check_size(token: bytes) -> None:

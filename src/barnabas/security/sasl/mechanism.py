@@ -94,11 +94,16 @@ class Progress(Generic[State, Event]):
     is not in the table raises `IllegalSaslStateError` and changes nothing.
     """
 
-    __slots__ = ("_table", "state")
+    __slots__ = ("_complete", "_table", "state")
 
-    def __init__(self, table: Mapping[State, Mapping[Event, State]], initial: State) -> None:
+    def __init__(self, table: Mapping[State, Mapping[Event, State]], initial: State, complete: State) -> None:
         self._table = table
+        self._complete = complete
         self.state = initial
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state is self._complete
 
     def allows(self, event: Event) -> bool:
         return event in self._table[self.state]
@@ -114,3 +119,38 @@ class Progress(Generic[State, Event]):
 
     def __repr__(self) -> str:
         return f"Progress({self.state.name})"
+
+
+class Exchange(Generic[State, Event]):
+    """One end of an exchange."""
+
+    mechanism: str
+
+    def __init__(self, progress: Progress[State, Event]) -> None:
+        self._progress = progress
+
+    @property
+    def complete(self) -> bool:
+        return self._progress.is_complete
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.mechanism}, {self._progress.state.name})"
+
+
+class ServerExchange(Exchange[State, Event]):
+    """The server's end, with what it learns about the client."""
+
+    def __init__(self, progress: Progress[State, Event]) -> None:
+        super().__init__(progress)
+        self._authorization_id = ""
+        self._negotiated: Mapping[str, object] = {}
+
+    @property
+    def authorization_id(self) -> str:
+        if not self.complete:
+            raise IllegalSaslStateError("Authentication exchange has not completed")
+        return self._authorization_id
+
+    @property
+    def negotiated(self) -> Mapping[str, object]:
+        return self._negotiated

@@ -18,10 +18,16 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
-from barnabas.common.errors import IllegalSaslStateError, InvalidConfigurationError, SaslAuthenticationError
+from barnabas.common.errors import InvalidConfigurationError, SaslAuthenticationError
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.security.sasl.mechanism import CREDENTIAL_EXPIRY_MS, Progress, SaslExchangeError
-from barnabas.security.sasl.oauth_token import MAX_TOKEN, OAuthBearerToken, TokenRejectedError, TokenValidator
+from barnabas.security.sasl.mechanism import (
+    CREDENTIAL_EXPIRY_MS,
+    Exchange,
+    Progress,
+    SaslExchangeError,
+    ServerExchange,
+)
+from barnabas.security.sasl.oauth_token import MAX_TOKEN, TokenRejectedError, TokenValidator
 
 log = LimitedLogger(logging.getLogger(__name__))
 
@@ -76,17 +82,15 @@ _CLIENT: Final = {
 }
 
 
-class OAuthBearerServer:
+class OAuthBearerServer(ServerExchange[_State, _Event]):
     """The server's end."""
 
     mechanism = OAUTHBEARER
 
     def __init__(self, validator: TokenValidator) -> None:
+        super().__init__(Progress(_SERVER, _State.START, _State.COMPLETE))
         self._validator = validator
-        self._progress: Progress[_State, _Event] = Progress(_SERVER, _State.START)
         self._rejection = ""
-        self._token: OAuthBearerToken | None = None
-        self._extensions: Mapping[str, str] = {}
 
     def evaluate(self, token: bytes) -> bytes:
         self._progress.check(_Event.FAILURE)
@@ -113,28 +117,10 @@ class OAuthBearerServer:
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different "
                 f"from the token's principal name ({token.principal_name})"
             )
-        self._token, self._extensions = token, extensions
+        self._authorization_id = token.principal_name
+        self._negotiated = {**extensions, TOKEN: token, CREDENTIAL_EXPIRY_MS: token.expiry_ms}
         self._progress.move(_Event.SUCCESS)
         return b""
-
-    @property
-    def complete(self) -> bool:
-        return self._progress.state is _State.COMPLETE
-
-    @property
-    def authorization_id(self) -> str:
-        if not self.complete or self._token is None:
-            raise IllegalSaslStateError("Authentication exchange has not completed")
-        return self._token.principal_name
-
-    @property
-    def negotiated(self) -> Mapping[str, object]:
-        if self._token is None:
-            return {}
-        return {**self._extensions, TOKEN: self._token, CREDENTIAL_EXPIRY_MS: self._token.expiry_ms}
-
-    def __repr__(self) -> str:
-        return f"OAuthBearerServer({self._progress.state.name})"
 
 
 def _parse(message: bytes) -> tuple[str, str, dict[str, str]]:
@@ -168,7 +154,7 @@ def _rejection(error: TokenRejectedError) -> str:
     return f'{{"status":{json.dumps(error.status)}{scope}}}'
 
 
-class OAuthBearerClient:
+class OAuthBearerClient(Exchange[_State, _Event]):
     """The client's end.
 
     ``token`` returns the value of the current token; `OAuthLogin.token` is one such function.
@@ -177,9 +163,9 @@ class OAuthBearerClient:
     mechanism = OAUTHBEARER
 
     def __init__(self, token: Callable[[], str], extensions: Mapping[str, str] | None = None) -> None:
+        super().__init__(Progress(_CLIENT, _State.START, _State.COMPLETE))
         self._token = token
         self._extensions = check_extensions(extensions or {})
-        self._progress: Progress[_State, _Event] = Progress(_CLIENT, _State.START)
         self._rejection = ""
 
     def initial_response(self) -> bytes:
@@ -202,13 +188,6 @@ class OAuthBearerClient:
         self._progress.move(_Event.REJECTION)
         self._rejection = challenge[:1000].decode("utf-8", "replace")
         return ACKNOWLEDGEMENT
-
-    @property
-    def complete(self) -> bool:
-        return self._progress.state is _State.COMPLETE
-
-    def __repr__(self) -> str:
-        return f"OAuthBearerClient({self._progress.state.name})"
 
 
 def check_extensions(extensions: Mapping[str, str]) -> Mapping[str, str]:

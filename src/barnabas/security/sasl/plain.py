@@ -17,9 +17,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from barnabas.common.errors import IllegalSaslStateError, InvalidConfigurationError, SaslAuthenticationError
+from barnabas.common.errors import InvalidConfigurationError, SaslAuthenticationError
 from barnabas.security.reloaded_file import ReloadedFile
-from barnabas.security.sasl.mechanism import Progress
+from barnabas.security.sasl.mechanism import Exchange, Progress, ServerExchange
 from barnabas.security.secret_file import read_secret_file
 
 log = logging.getLogger(__name__)
@@ -59,20 +59,19 @@ _CLIENT: Final = {
 }
 
 
-class PlainServer:
+class PlainServer(ServerExchange[_State, _Event]):
     """The server's end."""
 
     mechanism = PLAIN
 
     def __init__(self, authenticate: PlainAuthenticate) -> None:
+        super().__init__(Progress(_SERVER, _State.START, _State.COMPLETE))
         self._authenticate = authenticate
-        self._progress: Progress[_State, _Event] = Progress(_SERVER, _State.START)
-        self._username = ""
 
     def evaluate(self, token: bytes) -> bytes:
         self._progress.check(_Event.SUCCESS)
         try:
-            self._username = self._authenticated(token)
+            self._authorization_id = self._authenticated(token)
         except Exception:
             self._progress.move(_Event.FAILURE)
             raise
@@ -100,23 +99,6 @@ class PlainServer:
             )
         return username
 
-    @property
-    def complete(self) -> bool:
-        return self._progress.state is _State.COMPLETE
-
-    @property
-    def authorization_id(self) -> str:
-        if not self.complete:
-            raise IllegalSaslStateError("Authentication exchange has not completed")
-        return self._username
-
-    @property
-    def negotiated(self) -> Mapping[str, object]:
-        return {}
-
-    def __repr__(self) -> str:
-        return f"PlainServer({self._progress.state.name})"
-
 
 def _parse(token: bytes) -> tuple[str, str, str]:
     if len(token) > MAX_MESSAGE:
@@ -132,18 +114,18 @@ def _parse(token: bytes) -> tuple[str, str, str]:
     return parts[0], parts[1], parts[2]
 
 
-class PlainClient:
+class PlainClient(Exchange[_State, _Event]):
     """The client's end."""
 
     mechanism = PLAIN
 
     def __init__(self, username: str, password: str, authorization_id: str = "") -> None:
+        super().__init__(Progress(_CLIENT, _State.START, _State.COMPLETE))
         if not username or not password:
             raise InvalidConfigurationError("SASL/PLAIN needs a username and a password")
         if "\0" in username + password + authorization_id:
             raise InvalidConfigurationError("a username or password of SASL/PLAIN must not contain NUL")
         self._message = "\0".join((authorization_id, username, password)).encode()
-        self._progress: Progress[_State, _Event] = Progress(_CLIENT, _State.START)
 
     def initial_response(self) -> bytes:
         self._progress.move(_Event.MESSAGE)
@@ -156,13 +138,6 @@ class PlainClient:
             raise SaslAuthenticationError(f"the server sent an unexpected PLAIN challenge of {len(challenge)} bytes")
         self._progress.move(_Event.SUCCESS)
         return None
-
-    @property
-    def complete(self) -> bool:
-        return self._progress.state is _State.COMPLETE
-
-    def __repr__(self) -> str:
-        return f"PlainClient({self._progress.state.name})"
 
 
 class PlainCredentials:

@@ -28,13 +28,15 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.common.dataclass import dataclass, field
-from barnabas.common.errors import IllegalSaslStateError, InvalidConfigurationError, SaslAuthenticationError
+from barnabas.common.errors import InvalidConfigurationError, SaslAuthenticationError
 from barnabas.security.sasl.mechanism import (
     CREDENTIAL_EXPIRY_MS,
     TOKEN_AUTH,
     TOKEN_ID,
+    Exchange,
     Progress,
     SaslExchangeError,
+    ServerExchange,
 )
 
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
@@ -256,7 +258,7 @@ class _Challenge(NamedTuple):
     """The first messages of both, without that header: the beginning of the text that both ends sign."""
 
 
-class ScramServer:
+class ScramServer(ServerExchange[_State, _Event]):
     """The server's end."""
 
     def __init__(
@@ -267,15 +269,13 @@ class ScramServer:
         *,
         nonce: Nonce = new_nonce,
     ) -> None:
+        super().__init__(Progress(_SERVER, _State.FIRST, _State.COMPLETE))
         self.mechanism = mechanism
         self._algorithm = HASHES[mechanism]
         self._store = store
         self._tokens = tokens
         self._nonce = nonce
-        self._progress: Progress[_State, _Event] = Progress(_SERVER, _State.FIRST)
         self._challenge: _Challenge | None = None
-        self._authorization_id = ""
-        self._negotiated: dict[str, object] = {}
 
     def evaluate(self, token: bytes) -> bytes:
         if self._progress.allows(_Event.CLIENT_FIRST):
@@ -346,28 +346,11 @@ class ScramServer:
         self._challenge = None
         return f"v={_encode(hmac.digest(credential.server_key, signed, self._algorithm))}".encode()
 
-    @property
-    def complete(self) -> bool:
-        return self._progress.state is _State.COMPLETE
-
-    @property
-    def authorization_id(self) -> str:
-        if not self.complete:
-            raise IllegalSaslStateError("Authentication exchange has not completed")
-        return self._authorization_id
-
-    @property
-    def negotiated(self) -> Mapping[str, object]:
-        return self._negotiated
-
-    def __repr__(self) -> str:
-        return f"ScramServer({self.mechanism}, {self._progress.state.name})"
-
 
 # -- the client
 
 
-class ScramClient:
+class ScramClient(Exchange[_State, _Event]):
     """The client's end."""
 
     def __init__(
@@ -379,6 +362,7 @@ class ScramClient:
         *,
         nonce: Nonce = new_nonce,
     ) -> None:
+        super().__init__(Progress(_CLIENT, _State.FIRST, _State.COMPLETE))
         if not username or not password:
             raise InvalidConfigurationError(f"{mechanism} needs a username and a password")
         if "\0" in username:
@@ -390,7 +374,6 @@ class ScramClient:
         self._first = ",".join(
             (f"n={sasl_name(username)}", f"r={self._nonce}", *(f"{k}={v}" for k, v in (extensions or {}).items()))
         )
-        self._progress: Progress[_State, _Event] = Progress(_CLIENT, _State.FIRST)
         self._expected = b""
         """The signature with which the server proves that it has the credential."""
 
@@ -438,10 +421,3 @@ class ScramClient:
         if not hmac.compare_digest(_decode(final["signature"], "signature"), self._expected):
             raise SaslExchangeError("Invalid server signature in server final message")
         return None
-
-    @property
-    def complete(self) -> bool:
-        return self._progress.state is _State.COMPLETE
-
-    def __repr__(self) -> str:
-        return f"ScramClient({self.mechanism}, {self._progress.state.name})"

@@ -175,7 +175,9 @@ class SaslServerAuthenticator:
     def __init__(self, settings: SaslServerSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._settings = settings
         self._clock = clock
-        self._progress: Progress[SaslState, SaslEvent] = Progress(TRANSITIONS, SaslState.INITIAL_REQUEST)
+        self._progress: Progress[SaslState, SaslEvent] = Progress(
+            TRANSITIONS, SaslState.INITIAL_REQUEST, SaslState.COMPLETE
+        )
         self._server: SaslServer | None = None
         self._bare_tokens = False
         self._previous_mechanism: str | None = None
@@ -198,7 +200,7 @@ class SaslServerAuthenticator:
 
     @property
     def complete(self) -> bool:
-        return self._progress.state is SaslState.COMPLETE
+        return self._progress.is_complete
 
     @property
     def mechanism(self) -> str | None:
