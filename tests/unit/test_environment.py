@@ -36,19 +36,19 @@ def test_uv_gets_the_settings_of_pip(tool: ModuleType) -> None:
         ":env:.default-timeout='180'\n"
         "global.cert='/etc/ca.pem'\n"
         "global.find-links='/opt/a\\n/opt/b'\n"
-        "global.index-url='https://everybody/simple'\n"
-        "install.index-url='https://install/simple'\n"
+        "global.index-url='index-of-all'\n"
+        "install.index-url='index-of-install'\n"
         "global.no-cache-dir='false'\n"
-        "freeze.extra-index-url='https://not-for-install/simple'\n"
+        "freeze.extra-index-url='index-of-freeze'\n"
     )
     assert tool.uv_variables(listed, {}) == {
         "UV_HTTP_TIMEOUT": "180",
         "SSL_CERT_FILE": "/etc/ca.pem",
         "UV_FIND_LINKS": "/opt/a,/opt/b",
-        "UV_DEFAULT_INDEX": "https://install/simple",
+        "UV_DEFAULT_INDEX": "index-of-install",
     }
     kept = tool.uv_variables(listed, {"SSL_CERT_FILE": "/mine.pem", "UV_FIND_LINKS": ""})
-    assert kept == {"UV_HTTP_TIMEOUT": "180", "UV_DEFAULT_INDEX": "https://install/simple"}
+    assert kept == {"UV_HTTP_TIMEOUT": "180", "UV_DEFAULT_INDEX": "index-of-install"}
 
 
 class Commands:
@@ -72,7 +72,7 @@ def test_pip_takes_over_where_uv_cannot_work(
     tool: ModuleType, tmp_path: Path, failing: tuple[str, ...], used: list[str]
 ) -> None:
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").write_text("#!/bin/sh\necho \"global.index-url='https://mirror/simple'\"\n")
+    (tmp_path / "bin" / "python").write_text("#!/bin/sh\necho \"global.index-url='an-index'\"\n")
     (tmp_path / "bin" / "python").chmod(0o755)
     said: list[str] = []
     commands = Commands(*failing)

@@ -115,4 +115,4 @@ def test_what_was_probably_meant() -> None:
         ConfigError, match=r"no option bootstrapServers for this sink. Did you mean kafka.bootstrap.serv"
     ):
         SinkOptions.of({**SERVERS, "bootstrapServers": "one:1"}, is_stream=False)
-    SinkOptions.of({**SERVERS, "path": "t", "checkpointLocation": "/tmp/c"}, is_stream=True)  # Spark's own
+    SinkOptions.of({**SERVERS, "path": "t", "checkpointLocation": "a-folder"}, is_stream=True)  # Spark's own

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
 
 
-class Partitioner:
+class Partitioner(ABC):
     """Base class of partitioners. Several sending threads may call it at the same time."""
 
-    def configure(self, config: Mapping[str, Any]) -> None:
+    def configure(self, config: Mapping[str, Any]) -> None:  # noqa: B027 - most have nothing to configure
         """Called once with the settings of the producer, for a partitioner that was given as a class."""
 
+    @abstractmethod
     def partition(
         self,
         topic: str,
@@ -26,12 +28,14 @@ class Partitioner:
         cluster: MetadataSnapshot,
     ) -> int:
         """Returns the partition number for a record."""
-        raise NotImplementedError
 
-    def on_new_batch(self, topic: str, cluster: MetadataSnapshot, previous_partition: int) -> None:
+    def on_new_batch(  # noqa: B027 - nothing to do for most
+        self, topic: str, cluster: MetadataSnapshot, previous_partition: int
+    ) -> None:
         """Called when a record for this partition would start a new batch; `partition` is called again afterwards."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027 - nothing to do for most
+        """Called when the producer is closed."""
 
 
 class RoundRobinPartitioner(Partitioner):

@@ -305,6 +305,8 @@ def test_a_partitioner_of_the_applications_own() -> None:
     assert future.result(0).partition == 6
     with pytest.raises(ValueError, match="invalid partition number: -1"):
         cluster.producer(partitioner=Wrong()).send("t", b"v")
+    with pytest.raises(TypeError, match="abstract method '?partition"):
+        Partitioner()  # type: ignore[abstract]
 
 
 @pytest.mark.mechanism("P03")
