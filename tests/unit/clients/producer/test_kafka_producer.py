@@ -305,7 +305,7 @@ def test_a_partitioner_of_the_applications_own() -> None:
     assert future.result(0).partition == 6
     with pytest.raises(ValueError, match="invalid partition number: -1"):
         cluster.producer(partitioner=Wrong()).send("t", b"v")
-    with pytest.raises(TypeError, match="abstract method '?partition"):
+    with pytest.raises(TypeError, match=r"abstract method '?partition"):
         Partitioner()  # type: ignore[abstract]
 
 
