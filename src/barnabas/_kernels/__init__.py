@@ -3,7 +3,7 @@
 A kernel is a function on buffers and numbers. It knows no class of the layers above, keeps no state, and touches no
 private attribute of another class. Five compiled classes are allowed beside them, because they run per record, event or
 message entry and hold no policy: the channel and selector (`reactor`), the request's `timeline`, the producer's
-`append_state`, the `consumer_record`, and the base class of message structs (`struct_memory`).
+`append_state`, the `consumer_record`, and the base class of message structs (`memory`).
 
 `compiled/NAME.pyx` is the kernel, `pure/NAME.py` its twin with the same public names and the same behaviour. Use::
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
         columns,
         consumer_record,
         headers,
+        memory,
         metrics,
         murmur2,
         reactor,
         record_batch,
         record_codec,
         sockets,
-        struct_memory,
         timeline,
     )
 
@@ -50,13 +50,13 @@ __all__ = [
     "columns",
     "consumer_record",
     "headers",
+    "memory",
     "metrics",
     "murmur2",
     "reactor",
     "record_batch",
     "record_codec",
     "sockets",
-    "struct_memory",
     "timeline",
 ]
 

@@ -18,12 +18,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from barnabas._kernels import memory
 from barnabas.cli.arguments import add_command, add_configuration, port_number
 from barnabas.cli.console import CommandError, reason, say
+from barnabas.cli.full_collections import SELDOM, FullCollections
 from barnabas.cli.logs import LEVELS, STYLES, StartFilter, configure_logging
 from barnabas.cli.open_files import allow_open_files
 from barnabas.cli.settings import DEFAULT_HOST, DEFAULT_PORT, node_settings, parse_overrides
 from barnabas.cli.stop_signals import StopSignals
+from barnabas.common.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     import signal
@@ -118,6 +121,7 @@ def run_broker(
     stop = StopSignals()
     manager = service_manager()
     allow_open_files()
+    share_free_memory()  # before any other thread allocates memory
     keep_for_good()
     try:
         if ready_file is not None:
@@ -155,19 +159,21 @@ def service_manager() -> ServiceManager | None:
 
 
 def wait_for_signal(stop: StopSignals, server: KafkaRaftServer, manager: ServiceManager | None) -> signal.Signals:
-    """Waits for the signal that stops the broker. Meanwhile it notifies the supervisor that the broker serves."""
-    if manager is None:
-        return stop.wait()
-    manager.ready(f"Serving {server.bootstrap_servers if server.broker is not None else 'as a controller'}")
-    if manager.watchdog_s is None:
-        return stop.wait()
+    """Waits for the signal that stops the broker. Meanwhile it collects garbage and notifies the
+    supervisor that the broker serves."""
+    collections = FullCollections(lambda: server.has_large_requests, SYSTEM_CLOCK)
+    if manager is not None:
+        manager.ready(f"Serving {server.bootstrap_servers if server.broker is not None else 'as a controller'}")
+    if manager is None or manager.watchdog_s is None:
+        return stop.wait(collections.run_if_due, PULSE_S)
 
     def pulse() -> None:
+        collections.run_if_due()
         # A broker that does not serve is silent, so that the supervisor restarts it.
         if server.health()["status"] == "up":
             manager.alive()
 
-    return stop.wait(pulse, manager.watchdog_s / 3)
+    return stop.wait(pulse, min(PULSE_S, manager.watchdog_s / 3))
 
 
 def recovery_listener(manager: ServiceManager | None, quiet: bool) -> Callable[[int, int], None] | None:
@@ -212,9 +218,8 @@ SWITCH_INTERVAL_S = 0.0005
 three times per request, so with Python's default of 5 ms one bulk request would add 15 ms to the latency of others."""
 
 
-COLLECT_AFTER = (700, 10, 300)
-"""Python's default thresholds, except for the last: a full collection runs after about two million allocations. It
-stops all threads, for 30 ms with 200,000 objects, and a large request consists of twice as many."""
+PULSE_S = 1.0
+"""How often the main thread looks whether there is something to do."""
 
 
 def keep_for_good() -> None:
@@ -223,9 +228,20 @@ def keep_for_good() -> None:
     Until here the collector was off; see ``main``.
     """
     gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
+    gc.set_threshold(*SELDOM)
     gc.enable()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def share_free_memory() -> None:
+    """Lets all threads share one pool of free memory, unless they really run at the same time.
+
+    Otherwise each handler that has served large requests keeps the memory of the largest for itself.
+    """
+    from barnabas.server.data_plane import HandOff
+
+    if HandOff.default() is HandOff.DIRECT:
+        memory.use_one_arena()
 
 
 def print_recovery_progress(done: int, total: int) -> None:

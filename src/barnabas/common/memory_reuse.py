@@ -1,9 +1,7 @@
-"""Reuses memory, and returns memory to the system."""
+"""Reuses memory, and frees it in pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final
 
 
@@ -30,24 +28,3 @@ def empty(items: list[Any]) -> None:
     """
     while items:
         del items[-_PIECE:]
-
-
-def give_back_free_memory() -> None:
-    """Returns unused memory to the system, as far as the allocator can.
-
-    glibc has a pool per thread and keeps freed memory there, so large requests that are handled by one thread after the
-    other would each leave their memory behind. Other allocators return memory by themselves.
-    """
-    trim = _malloc_trim()
-    if trim is not None:
-        trim(0)
-
-
-@lru_cache(maxsize=1)
-def _malloc_trim() -> Callable[[int], int] | None:
-    import ctypes  # most processes never need it
-
-    try:
-        return ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError):
-        return None

@@ -112,7 +112,7 @@ class StructType(type):
         return cls
 
 
-class Struct(_kernels.struct_memory.StructMemory, metaclass=StructType):
+class Struct(_kernels.memory.StructMemory, metaclass=StructType):
     """A group of fields: a message, or the element of an array inside one.
 
     The constructor takes the fields by name, or by position in the order of their declaration; omitted fields get their

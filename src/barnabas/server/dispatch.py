@@ -25,9 +25,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from barnabas._kernels import memory
 from barnabas.common.clock import Clock
 from barnabas.common.log_safety import LimitedLogger
-from barnabas.common.memory_reuse import give_back_free_memory
 from barnabas.common.placement import Placement, anywhere
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.protocol.api_keys import ApiKey
@@ -212,7 +212,7 @@ class RequestRunner:
         now = self._now()
         if now - self._gave_back_ns >= _GIVE_BACK_NS:  # not every time: it takes some milliseconds
             self._gave_back_ns = now
-            give_back_free_memory()
+            memory.trim()
 
     def run_callback(self, callback: CallbackRequest, local: RequestLocal) -> None:
         """Continues a request that has waited. The callback times of one request are added up."""

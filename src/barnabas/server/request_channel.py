@@ -267,6 +267,11 @@ class RequestChannel:
                 self._not_full.notify()
             return self._taken(handler, item)
 
+    @property
+    def has_bulk(self) -> bool:
+        """Whether a bulk request is in flight. Its objects make a garbage collection slow."""
+        return bool(self._bulk.unanswered)
+
     def is_bulk(self, request: Request) -> bool:
         """Whether a handler has taken this request from the bulk lane."""
         return request in self._bulk.running
@@ -417,6 +422,8 @@ class RequestChannel:
             raise AlreadyRespondedError(f"{request!r} got a second response")
         if request.envelope is not None:
             request.envelope.claim_response()
+        if self._bulk.unanswered:
+            self._bulk.unanswered.discard(request)
         processor = self._processors.get(request.processor_id)
         # A missing processor was shut down, together with the connection.
         if processor is not None and processor.enqueue_response(response):

@@ -298,7 +298,7 @@ TESTED_IN: dict[str, str] = {
     "columns": "records/columns/test_columns_kernel.py",
     "consumer_record": "clients/consumer/test_consumer_record.py",
     "reactor": "network/reactor/test_reactor.py",
-    "struct_memory": "protocol/test_struct_memory.py",
+    "memory": "protocol/test_message_memory.py",
     "timeline": "server/test_timeline.py",
 }
 """Where the classes of these kernels, and what works on them, are tested with both implementations."""

@@ -67,6 +67,21 @@ def test_the_next_bulk_request_starts_when_the_one_before_is_done() -> None:
     assert b.take() is second
 
 
+def test_a_bulk_request_is_in_flight_until_its_response() -> None:
+    b = Bench()
+    first, second = b.request(1), b.request(2)
+    b.channel.send_bulk([first, second])
+    assert not b.channel.has_bulk
+    assert b.take() is first
+    b.channel.finish_bulk()
+    assert b.channel.has_bulk, "its handler is done, and something else completes it"
+    b.channel.send_parts(first, [b"x"])
+    assert not b.channel.has_bulk
+    assert b.take() is second
+    b.channel.close_without_response(second)
+    assert not b.channel.has_bulk
+
+
 def test_a_single_handler_alternates_between_bulk_and_ordinary_requests() -> None:
     b = Bench()
     bulk = [b.request(number) for number in (1, 2)]

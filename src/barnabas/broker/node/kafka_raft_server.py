@@ -187,6 +187,12 @@ class KafkaRaftServer:
     def http_address(self) -> str | None:
         return getattr(self._http, "address", None)
 
+    @property
+    def has_large_requests(self) -> bool:
+        """Whether the broker has requests in flight that consist of very many objects."""
+        serving = None if self.broker is None else self.broker.serving
+        return serving is not None and serving.channel.has_bulk
+
     def health(self) -> dict[str, object]:
         """Returns the content of ``/health``."""
         state = BrokerState.NOT_RUNNING if self.broker is None else self.broker.state

@@ -1,10 +1,14 @@
 # cython: language_level=3, freethreading_compatible=True, binding=False, auto_pickle=False
-"""The base class of message structs: see the twin `pure.struct_memory`."""
+"""How objects and the allocator use memory: see the twin `pure.memory`."""
 
 from barnabas._kernels.compiled.interpreter_lock cimport let_others_run
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object)
+
+cdef extern from "allocator.h":
+    int allocator_trim() nogil
+    int allocator_use_one_arena()
 
 cdef enum:
     TURN = 256
@@ -24,3 +28,16 @@ cdef class StructMemory:
         if left <= 0:
             left = TURN
             let_others_run()
+
+
+def trim():
+    """Returns unused memory to the system; False if there was none, or if the allocator does that by itself."""
+    cdef int trimmed
+    with nogil:
+        trimmed = allocator_trim()
+    return trimmed != 0
+
+
+def use_one_arena():
+    """Makes threads that start from now on share one pool of the allocator; False if it has no such setting."""
+    return allocator_use_one_arena() != 0

@@ -6,6 +6,7 @@ that never gets its turn inside the call cannot see it, however often the call i
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 import threading
@@ -38,13 +39,13 @@ class Entries(Message, versions="0-1"):
 def kernel(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     if name == "compiled":
-        pytest.importorskip("barnabas._kernels.compiled.struct_memory", reason="not built")
+        pytest.importorskip("barnabas._kernels.compiled.memory", reason="not built")
     return name
 
 
 @pytest.fixture
 def compiled() -> None:
-    if not _kernels.is_compiled("struct_memory"):
+    if not _kernels.is_compiled("memory"):
         pytest.skip("the twin leaves freeing to the interpreter")
 
 
@@ -97,7 +98,7 @@ class Turns:
 
 
 def test_both_kernels_are_an_empty_base_class(kernel: str) -> None:
-    base = import_module(f"barnabas._kernels.{kernel}.struct_memory").StructMemory
+    base = import_module(f"barnabas._kernels.{kernel}.memory").StructMemory
 
     class Derived(base):  # type: ignore[misc, valid-type]
         __slots__ = ("value",)
@@ -107,6 +108,14 @@ def test_both_kernels_are_an_empty_base_class(kernel: str) -> None:
     assert one.value == 1
     assert not hasattr(one, "__dict__")
     assert gc.is_tracked(one) is (kernel == "pure")
+
+
+def test_both_kernels_reach_the_allocator(kernel: str) -> None:
+    module = import_module(f"barnabas._kernels.{kernel}.memory")
+    library = ctypes.CDLL(None)
+    assert module.use_one_arena() is hasattr(library, "mallopt")
+    module.trim()
+    assert module.trim() in {True, False}
 
 
 @pytest.mark.usefixtures("compiled")
