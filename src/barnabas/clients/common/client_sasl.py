@@ -21,9 +21,14 @@ from barnabas.common.config_def import ConfigError, ConfigValues
 from barnabas.common.errors import AuthenticationError, InvalidConfigurationError
 from barnabas.security.sasl.jaas import LOGIN_MODULES, JaasEntry, jaas_for
 from barnabas.security.sasl.mechanism import TOKEN_AUTH, SaslClient
-from barnabas.security.sasl.mechanism_table import CLIENT_MECHANISMS, GSSAPI, ClientCredentials, gssapi_client
+from barnabas.security.sasl.mechanism_table import (
+    CLIENT_MECHANISMS,
+    GSSAPI,
+    OAUTHBEARER,
+    ClientCredentials,
+    gssapi_client,
+)
 from barnabas.security.sasl.mechanism_table import client_mechanism as begin_with
-from barnabas.security.sasl.oauthbearer import OAUTHBEARER
 
 if TYPE_CHECKING:
     from barnabas.security.sasl.gssapi import KerberosLogin

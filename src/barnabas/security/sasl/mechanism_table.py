@@ -10,7 +10,6 @@ from barnabas.common.dataclass import dataclass, field
 from barnabas.common.errors import InvalidConfigurationError
 from barnabas.security.sasl.mechanism import SaslClient, SaslServer
 from barnabas.security.sasl.oauth_token import TokenValidator
-from barnabas.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerClient, OAuthBearerServer
 from barnabas.security.sasl.plain import PLAIN, PlainAuthenticate, PlainClient, PlainServer
 from barnabas.security.sasl.scram import (
     SCRAM_SHA_256,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from barnabas.security.sasl.gssapi import KerberosAcceptor, KerberosLogin
 
 GSSAPI: Final = "GSSAPI"
+OAUTHBEARER: Final = "OAUTHBEARER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ def _scram_server(mechanism: str, callbacks: ServerCallbacks) -> SaslServer:
 
 
 def _oauth_server(callbacks: ServerCallbacks) -> SaslServer:
+    from barnabas.security.sasl.oauthbearer import OAuthBearerServer  # most listeners do without its patterns
+
     assert callbacks.oauth is not None
     return OAuthBearerServer(callbacks.oauth)
 
@@ -88,6 +90,8 @@ def _scram_client(mechanism: str, credentials: ClientCredentials) -> SaslClient:
 def _oauth_client(credentials: ClientCredentials) -> SaslClient:
     if credentials.token is None:
         raise InvalidConfigurationError("OAUTHBEARER needs a source of tokens")
+    from barnabas.security.sasl.oauthbearer import OAuthBearerClient
+
     return OAuthBearerClient(credentials.token, credentials.extensions)
 
 

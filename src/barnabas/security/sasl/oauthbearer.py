@@ -27,11 +27,11 @@ from barnabas.security.sasl.mechanism import (
     SaslExchangeError,
     ServerExchange,
 )
+from barnabas.security.sasl.mechanism_table import OAUTHBEARER
 from barnabas.security.sasl.oauth_token import MAX_TOKEN, TokenRejectedError, TokenValidator
 
 log = LimitedLogger(logging.getLogger(__name__))
 
-OAUTHBEARER: Final = "OAUTHBEARER"
 TOKEN: Final = "OAUTHBEARER.token"  # noqa: S105 - a name
 """In `OAuthBearerServer.negotiated`: the checked `OAuthBearerToken`."""
 ACKNOWLEDGEMENT: Final = b"\x01"
