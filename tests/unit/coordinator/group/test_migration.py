@@ -334,6 +334,28 @@ def test_no_classic_member_joins_if_groups_do_not_migrate(instance: str | None) 
     assert list(box.group().members) == ["new"]
 
 
+def test_a_static_classic_member_that_is_replaced_leaves_no_timers() -> None:
+    box, _t, _classic = upgraded()
+    first = box.join(instance_id="s").result(0)
+    timers = box.bench.timer.size()
+    second = box.join(instance_id="s").result(0)
+    assert (first.error_code, second.error_code) == (0, 0)
+    assert first.member_id not in box.group().members
+    assert second.member_id in box.group().members
+    assert box.bench.timer.size() == timers, "as many as before: those of its successor"
+
+
+def test_the_session_of_a_static_classic_member_ends_although_its_successor_was_refused() -> None:
+    box, _t, _classic = upgraded()
+    joined = box.join(instance_id="s").result(0)
+    assert box.sync(joined.member_id, joined.generation_id, group_instance_id="s").result(0).error_code == 0
+    refused = box.join(instance_id="s", protocols=[("range", b"not a subscription")]).result(0)
+    assert refused.error_code != 0
+    assert joined.member_id in box.group().members
+    box.advance(SESSION_MS)
+    assert joined.member_id not in box.group().members
+
+
 # -- classic members of a consumer group that get it wrong
 
 
