@@ -209,6 +209,8 @@ class RequestRunner:
             self.run(request, local)
         finally:
             self.channel.finish_bulk()
+            if request.terminal:
+                request.forget_entries()
         now = self._now()
         if now - self._gave_back_ns >= _GIVE_BACK_NS:  # not every time: it takes some milliseconds
             self._gave_back_ns = now

@@ -422,8 +422,10 @@ class RequestChannel:
             raise AlreadyRespondedError(f"{request!r} got a second response")
         if request.envelope is not None:
             request.envelope.claim_response()
-        if self._bulk.unanswered:
+        if self._bulk.unanswered and request in self._bulk.unanswered:
             self._bulk.unanswered.discard(request)
+            if request not in self._bulk.running:  # otherwise its handler may still need it
+                request.forget_entries()
         processor = self._processors.get(request.processor_id)
         # A missing processor was shut down, together with the connection.
         if processor is not None and processor.enqueue_response(response):

@@ -8,10 +8,13 @@ from barnabas.common.clock import MockClock
 from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.network.server.response import CLOSE_CONNECTION, DROP_CONNECTION, SEND
 from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.framing import encode_request
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas.server.bulk_lane import BULK_QUEUE_BYTES, BULK_RESPONSE_BYTES, STALLED_MS
-from barnabas.server.dispatch import LIGHT_BYTES
+from barnabas.server.dispatch import LIGHT_BYTES, ApiDispatcher, RequestRunner
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
+from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
 from network_fixtures import FakeProcessorHandle, Plane, Policy, heartbeat, leave_group, request_from
@@ -80,6 +83,32 @@ def test_a_bulk_request_is_in_flight_until_its_response() -> None:
     assert b.take() is second
     b.channel.close_without_response(second)
     assert not b.channel.has_bulk
+
+
+def test_the_entries_of_a_bulk_request_are_freed_when_it_is_handled_and_has_its_response() -> None:
+    b = Bench()
+    body = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
+    later, now = (request_from(encode_request(body, 4, number, "test"), b.times) for number in (1, 2))
+    decoded: list[LeaveGroupRequest] = []
+
+    def handle(request: Request, _local: RequestLocal) -> None:
+        assert isinstance(request.body, LeaveGroupRequest)
+        decoded.append(request.body)
+        if request is now:
+            b.channel.send_parts(request, [b"x"])
+            assert request.body == body, "the handler may still need it"
+
+    helper = RequestHandlerHelper(b.channel, b.clock)
+    runner = RequestRunner(ApiDispatcher({ApiKey.LEAVE_GROUP: handle}, helper), b.channel, b.clock)
+    for request in (later, now):
+        b.channel.send_bulk([request])
+        assert b.take() is request
+        runner.run_bulk(request, runner.new_local())
+    assert later.body == body, "it has no response yet"
+    assert now.body == LeaveGroupRequest(group_id="g")
+    b.channel.send_parts(later, [b"x"])
+    assert later.body == LeaveGroupRequest(group_id="g")
+    assert decoded == [body, body], "as those see them who still hold them"
 
 
 def test_a_single_handler_alternates_between_bulk_and_ordinary_requests() -> None:
