@@ -44,7 +44,10 @@ def connections(port: int, count: int) -> Iterator[list[socket.socket]]:
 
 
 def test_logs_work_while_connections_take_all_they_can_get(tmp_path: Path) -> None:
-    broker = LimitedBroker(tmp_path / "data", LIMIT, **{"log.segment.bytes": 1 << 20})
+    # All connections wait in the backlog if the broker gets no processor for a while. Where they did not fit, their
+    # clients would try again after 1, 3, 7, 15 and 31 seconds.
+    settings = {"log.segment.bytes": 1 << 20, "socket.listen.backlog.size": 2 * LIMIT}
+    broker = LimitedBroker(tmp_path / "data", LIMIT, **settings)
     with broker, WireClient(broker.bootstrap_servers) as client:
         client.create_topic("orders", configs={"internal.segment.bytes": 100_000})
         for _ in range(BATCHES):

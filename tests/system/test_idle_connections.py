@@ -6,7 +6,6 @@ generous, because a test machine has other things to do.
 
 from __future__ import annotations
 
-import statistics
 import tracemalloc
 
 import pytest
@@ -68,16 +67,15 @@ def test_an_idle_connection_adds_less_than_six_kilobytes_to_the_process(hand_off
 
 @either_hand_off
 def test_an_active_connection_does_not_notice_idle_ones(hand_off: HandOff) -> None:
-    """Three times would be far beyond noise: something would be done for each connection at each request."""
+    """Three times would mean that something is done for each connection at each request, and so in each block of
+    requests. Others use the machine, too, so it is the quietest block that counts."""
     samples = 500
     with descriptors(IDLE):
         taken = active_beside_idle(hand_off, IDLE, 5, samples)
     blocks = [slice(start, start + samples) for start in range(0, len(taken[ALONE]), samples)]
     for part in (0.5, 0.99):
-        ratio = statistics.median(
-            percentile(taken[CROWDED][one], part) / percentile(taken[ALONE][one], part) for one in blocks
-        )
-        assert ratio < 3
+        crowded, alone = (min(percentile(taken[which][one], part) for one in blocks) for which in (CROWDED, ALONE))
+        assert crowded < 3 * alone
 
 
 @every_policy
