@@ -38,7 +38,8 @@ from barnabas.server.request_local import RequestLocal
 
 log = LimitedLogger(logging.getLogger(__name__))
 
-_GIVE_BACK_NS: Final = 500_000_000
+_GIVE_BACK_NS: Final = 5_000_000_000
+"""Free memory is returned to the system so rarely because no thread can allocate meanwhile: 5 ms for 100 MB."""
 LIGHT_BYTES: Final = 4096
 """The size up to which a request is light, unless its API has its own limit: a few hundred entries."""
 
@@ -212,7 +213,7 @@ class RequestRunner:
             if request.terminal:
                 request.forget_entries()
         now = self._now()
-        if now - self._gave_back_ns >= _GIVE_BACK_NS:  # not every time: it takes some milliseconds
+        if now - self._gave_back_ns >= _GIVE_BACK_NS:
             self._gave_back_ns = now
             memory.trim()
 

@@ -13,6 +13,7 @@ from barnabas.protocol.fields import array, int16, int32, records, string, struc
 from barnabas.protocol.message import FEW, Message, Records, Struct
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -244,6 +245,16 @@ def test_a_request_with_too_many_entries_is_refused_before_they_are_made(nested:
     body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)]).encode(8)
     with pytest.raises(ProtocolError, match=f"more than {most} entries in one request"):
         OffsetFetchRequest.decode(body, 8)
+
+
+def test_a_member_cannot_name_thousands_of_protocols() -> None:
+    def named(count: int) -> bytes:
+        protocols = [JoinGroupRequestProtocol(name=f"p{number}") for number in range(count)]
+        return JoinGroupRequest(group_id="g", protocols=protocols).encode(6)
+
+    assert len(JoinGroupRequest.decode(named(1_000), 6).protocols) == 1_000
+    with pytest.raises(ProtocolError, match="more than 1000 entries in one request"):
+        JoinGroupRequest.decode(named(1_001), 6)
 
 
 def test_as_many_entries_as_allowed_are_read() -> None:

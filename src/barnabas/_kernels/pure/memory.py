@@ -26,7 +26,7 @@ _M_ARENA_MAX: Final = -8
 
 
 class StructMemory:
-    """The base class of message structs."""
+    """The base class of message structs, and of other small objects that a request may make by the ten thousand."""
 
     __slots__ = ()
 

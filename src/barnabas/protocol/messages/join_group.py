@@ -25,6 +25,8 @@ type in the response, protocol null on an error (KIP-559); v8 ``reason``, for th
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.fields import array, binary, boolean, int16, int32, string
 from barnabas.protocol.message import Request, Response, Struct
@@ -38,6 +40,9 @@ class JoinGroupRequestProtocol(Struct):
 
 
 class JoinGroupRequest(Request, api_key=ApiKey.JOIN_GROUP):
+    max_entries: ClassVar[int] = 1_000
+    """A member names the few assignors that it supports."""
+
     group_id: str = string(default="")
     session_timeout_ms: int = int32(default=0)
     rebalance_timeout_ms: int = int32("1+", default=-1, ignorable=True)

@@ -29,6 +29,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from barnabas._kernels import memory
 from barnabas.common.identifiers import Uuid
 from barnabas.protocol.messages.fetch import FetchPartition, FetchTopic, PartitionData
 
@@ -108,7 +109,7 @@ TopicNames = Mapping[Uuid, str]
 _Key = tuple[Uuid | str | None, int]
 
 
-class CachedPartition:
+class CachedPartition(memory.StructMemory):
     """A partition of a session: its parameters in the last request, and its offsets in the last response.
 
     A broker may have millions of these. ``request`` is the struct decoded from the request. It is replaced as a whole,

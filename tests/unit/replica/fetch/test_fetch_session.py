@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 from collections.abc import Iterable, Mapping
 
 import pytest
 
+from barnabas import _kernels
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID, Uuid
@@ -714,6 +716,13 @@ class TestResponses:
         ):
             assert context.update_and_generate_response_data({}, nodes).node_endpoints == nodes
             assert context.get_throttled_response(1, nodes).node_endpoints == nodes
+
+
+@pytest.mark.skipif(not _kernels.is_compiled("memory"), reason="the twin leaves that to the interpreter")
+def test_the_partitions_of_a_session_are_freed_like_structs() -> None:
+    """In turns with other threads: a session may have tens of thousands, and is evicted as a whole."""
+    cached = CachedPartition(TopicIdPartition(ZERO_UUID, "t", 0), FetchPartition(partition=0))
+    assert not gc.is_tracked(cached)
 
 
 def test_a_session_says_what_it_is() -> None:
