@@ -7,12 +7,13 @@ Each file of the input is a batch. Without BATCH and POINT the pipeline runs to 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
 from typing import Any, Final
 
-from barnabas.spark.pipelines import tables
+from barnabas.spark.pipelines import sessions, tables
 from barnabas.spark.pipelines.config import PipelineConfig, TableOptions
 from barnabas.spark.pipelines.lake import LakeConfig, LakeWriter
 from barnabas.spark.pipelines.runner import STREAMS
@@ -26,6 +27,8 @@ AFTER_FILES: Final = "after-files"
 AFTER_COMMIT: Final = "after-commit"
 AFTER_STATE: Final = "after-state"
 POINTS: Final = (BEFORE_FILES, AFTER_FILES, AFTER_COMMIT, AFTER_STATE)
+GAP_MS: Final = 1_800_000
+LATENESS_MS: Final = 600_000
 RAW: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
@@ -69,6 +72,18 @@ def _kill_after(owner: Any, name: str, is_due: Any) -> None:
     setattr(owner, name, method)
 
 
+def clicks_config(config: PipelineConfig) -> sessions.SessionsConfig:
+    """The sessions of ``spark.session_clicks``."""
+    return sessions.SessionsConfig(
+        dataclasses.replace(config, lateness_ms=LATENESS_MS),
+        ("clicks",),
+        GAP_MS,
+        key_column="user",
+        schema="user string, ms int, page string",
+        aggregates=(sessions.Aggregate("ms", "sum"), sessions.Aggregate("page", "last")),
+    )
+
+
 def main(pipeline: str, table_format: str, source: str, out: str, *crash: str) -> None:
     spark = make_session("table crash", "local[2]", {"spark.sql.shuffle.partitions": "2"})
     if crash:
@@ -80,6 +95,8 @@ def main(pipeline: str, table_format: str, source: str, out: str, *crash: str) -
     if pipeline == "lake":
         lake = LakeConfig(config, ("records",))
         query = start_query(raw, LakeWriter(lake), "lake", config, lake.checkpoint)
+    elif pipeline == sessions.NAME:
+        query = sessions.start(raw, clicks_config(config))
     else:
         query = start(raw, STREAMS[pipeline], config)
     query.awaitTermination()

@@ -29,6 +29,7 @@ from barnabas.cli.cluster import Cluster, add_cluster
 from barnabas.cli.console import CommandError, UsageError, say
 from barnabas.cli.pipeline_lake import add_lake_options, lake_config, run_lake
 from barnabas.cli.pipeline_project import add_project_commands
+from barnabas.cli.pipeline_sessions import SESSIONS_OPTIONS, add_sessions_options, run_sessions, sessions_config
 from barnabas.cli.pipeline_status import add_metrics_option, add_status_command, observed
 
 if TYPE_CHECKING:
@@ -48,13 +49,15 @@ where it stopped, and counts every record once.
   barnabas pipeline run quotas --once --out tables
   barnabas pipeline run quota-advice --out tables --capacity producer_byte_rate=50MB --by user
   barnabas pipeline run quota-dry-run --out tables --limit producer_byte_rate=2MB,client-id=reports
-  barnabas pipeline run lake --topic orders --format delta --values json --schema 'id bigint, total double'"""
+  barnabas pipeline run lake --topic orders --format delta --values json --schema 'id bigint, total double'
+  barnabas pipeline run sessions --topic clicks --key-column user --schema 'user string, ms int' --aggregate ms:sum"""
 SHOW: Final = "Shows rows of a table."
 CONVERT: Final = """Converts the tables of release 0.1 in a directory to Delta tables (--format: to Iceberg).
 Stop the pipelines first. An interrupted conversion can run again; the old files are deleted at its end."""
 TABLE_FORMATS: Final = ("delta", "iceberg")
 DEFAULT_OUT: Final = "barnabas-tables"
 LAKE: Final = "lake"
+SESSIONS: Final = "sessions"
 LAKE_OPTIONS: Final = ("topics", "table", "values", "schema", "message", "registry_header")
 _WIDTH: Final = 36
 
@@ -95,6 +98,7 @@ def add_pipeline(commands: Commands) -> None:
     add_metrics_option(running)
     _add_quota_options(running)
     add_lake_options(running)
+    add_sessions_options(running)
 
     showing = add_command(actions, "show", show_command, "show rows of a table", SHOW)
     showing.add_argument("name", help="the pipeline")
@@ -196,6 +200,7 @@ def list_command() -> None:
     ]
     rows += [(name, text, "quotas/traffic", ", ".join(one.name for one in TABLES[name])) for name, text in JOBS.items()]
     rows.append((LAKE, "any topic as a table, with each record exactly once", "--topic", "--table"))
+    rows.append((SESSIONS, "sessions by key: records with less than a gap between them", "--topic", "--table"))
     print_rich(table(("pipeline", "makes", "of", "tables"), rows))
 
 
@@ -223,8 +228,9 @@ def run_command(
     from barnabas.spark.pipelines.runner import ADVICE, JOBS, STREAMS, run_stream
     from barnabas.spark.pipelines.tables import pipeline_store
 
-    if name not in STREAMS and name not in JOBS and name != LAKE:
-        raise UsageError(f"there is no pipeline {name}; there are {', '.join((*STREAMS, *JOBS, LAKE))}")
+    known = (*STREAMS, *JOBS, LAKE, SESSIONS)
+    if name not in known:
+        raise UsageError(f"there is no pipeline {name}; there are {', '.join(known)}")
     settings = cluster.properties_for_spark() | dict(_pair(option, "--option") for option in options)
     config = PipelineConfig(
         out=out,
@@ -239,6 +245,7 @@ def run_command(
         tables=table_options_of(table_format, catalog, table_options),
     )
     lake_options = {option: further.pop(option) for option in LAKE_OPTIONS}
+    sessions_options = {option: further.pop(option) for option in SESSIONS_OPTIONS}
     metrics = further.pop("metrics")
     if metrics and name in JOBS:
         raise UsageError(f"--metrics is only for pipelines that read topics, not for {name}")
@@ -247,6 +254,11 @@ def run_command(
         shown = observed(progress_display(), f"{LAKE}/{lake.name}", lake.store, cluster, metrics)
         with _session(f"barnabas {name}", master) as spark, shown as display, _stop_signals() as stop:
             run_lake(spark, lake, display, stop)
+    elif name == SESSIONS:
+        sessions = sessions_config(config, **lake_options, **sessions_options)
+        shown = observed(progress_display(), f"{SESSIONS}/{sessions.name}", sessions.store, cluster, metrics)
+        with _session(f"barnabas {name}", master) as spark, shown as display, _stop_signals() as stop:
+            run_sessions(spark, sessions, display, stop)
     elif name in STREAMS:
         shown = observed(progress_display(), name, partial(pipeline_store, out, name, config.tables), cluster, metrics)
         with _session(f"barnabas {name}", master) as spark, shown as display, _stop_signals() as stop:

@@ -32,7 +32,9 @@ def add_status_command(actions: Commands, add_place: Callable[[ArgumentParser], 
     """Adds the command. ``add_place`` adds the options for the location of the tables."""
     parser = add_command(actions, "status", status_command, "show what pipelines do and why they are stuck", STATUS)
     add_cluster(parser)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a pipeline, or lake/TABLE; default: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="a pipeline, lake/TABLE or sessions/TABLE; default: all"
+    )
     add_place(parser)
     parser.add_argument("--json", dest="as_json", action="store_true", help="as JSON")
 
@@ -128,19 +130,22 @@ def _show(rows: Sequence[dict[str, Any]], out: str, *, as_json: bool) -> None:
 
 
 def _found(out: str, names: Sequence[str], tables: TableOptions) -> Iterator[PipelineStatus]:
-    from barnabas.spark.pipelines import lake
+    from barnabas.spark.pipelines import lake, sessions
     from barnabas.spark.pipelines.runner import STREAMS
     from barnabas.spark.pipelines.status import PipelineStatus
     from barnabas.spark.pipelines.table_storage import local_path
     from barnabas.spark.pipelines.tables import TableStore, pipeline_store
 
     known = list(STREAMS)
+    namespaces = {lake.NAME: lake.NAMESPACE, sessions.NAME: sessions.NAME}
     path = local_path(out)
-    if path is not None and (path / lake.NAME).is_dir():
-        known += [f"{lake.NAME}/{one.name}" for one in sorted((path / lake.NAME).iterdir()) if one.is_dir()]
+    for pipeline in namespaces:
+        if path is not None and (path / pipeline).is_dir():
+            known += [f"{pipeline}/{one.name}" for one in sorted((path / pipeline).iterdir()) if one.is_dir()]
     for name in names or known:
-        if name.startswith(f"{lake.NAME}/"):
-            store = TableStore(f"{out.rstrip('/')}/{name}", tables, lake.NAMESPACE)
+        pipeline, has_table, _ = name.partition("/")
+        if has_table and pipeline in namespaces:
+            store = TableStore(f"{out.rstrip('/')}/{name}", tables, namespaces[pipeline])
         elif name in STREAMS:
             store = pipeline_store(out, name, tables)
         else:
