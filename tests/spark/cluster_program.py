@@ -1,6 +1,7 @@
 """The program of a cluster's user: reads a topic in a batch and in a stream, and says what it saw as JSON.
 
-It runs in a process of its own: ``python cluster_program.py MASTER BOOTSTRAP TOPIC DIRECTORY``. Nothing is given to the
+It runs in a process of its own: ``python cluster_program.py MASTER BOOTSTRAP TOPIC DIRECTORY``, where MASTER may be a
+Spark Connect server (``sc://HOST:PORT``). Nothing is given to the
 executors but the package that is installed there.
 """
 
@@ -27,13 +28,16 @@ def whereabouts(batches: Iterator[Any]) -> Iterator[Any]:
 
 def main() -> None:
     master, bootstrap_servers, topic, directory = sys.argv[1:]
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.local.dir", str(Path(directory) / "local"))
-        .getOrCreate()
-    )
+    builder = SparkSession.builder
+    if master.startswith("sc://"):
+        spark = builder.remote(master).getOrCreate()
+    else:
+        settings = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.local.dir": str(Path(directory) / "local"),
+        }
+        spark = builder.master(master).config(map=settings).getOrCreate()
     options = {"kafka.bootstrap.servers": bootstrap_servers, "subscribe": topic}
     table = str(Path(directory) / "table")
     batch = spark.read.format("barnabas").options(**options).load()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -35,9 +36,7 @@ class StandaloneCluster:
     """A context manager: the processes run meanwhile, with the environment that they are given."""
 
     def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = int(probe.getsockname()[1])
+        self._port = _free_port()
         self.master = f"spark://127.0.0.1:{self._port}"
         self._directory = directory
         self._log = directory / "log"
@@ -103,6 +102,18 @@ class StandaloneCluster:
         """The applications that each worker has had an executor of."""
         return [{one.name for one in worker.glob("app-*")} for worker in self._workers()]
 
+    def executor_pids(self) -> list[int]:
+        """The executors that run now. Each has its directory below that of its worker."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                command, directory = (process / "cmdline").read_bytes(), (process / "cwd").readlink()
+            except OSError:  # ended meanwhile, or somebody else's
+                continue
+            if b"CoarseGrainedExecutorBackend" in command and directory.is_relative_to(self._directory):
+                found.append(int(process.name))
+        return found
+
     def command(self, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs ``barnabas`` on the cluster as an operator does, from a directory, and expects it to succeed.
 
@@ -110,7 +121,7 @@ class StandaloneCluster:
         """
         before = self.executors()
         completed = subprocess.run(
-            [sys.executable, "-m", "barnabas.cli.main", *arguments, "--master", self.master],
+            self._program(*arguments),
             env={**self.environment, "COLUMNS": "250"},  # wide enough for the tables that it shows
             cwd=directory,
             capture_output=True,
@@ -123,3 +134,53 @@ class StandaloneCluster:
         assert started[0] == started[1], "each worker has a part in it"
         assert len(started[0]) == 1
         return completed
+
+    def _program(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "barnabas.cli.main", *arguments, "--master", self.master]
+
+    @contextmanager
+    def started(self, directory: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """The same, while it runs; what it says goes to a file ``log`` of the directory."""
+        with (directory / "log").open("wb") as output:
+            process = subprocess.Popen(
+                self._program(*arguments), env=self.environment, cwd=directory, stdout=output, stderr=output
+            )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(SECONDS)
+
+    @contextmanager
+    def connect_server(self, directory: Path) -> Iterator[str]:
+        """A Spark Connect server whose executors are those of the cluster; its address."""
+        import pyspark
+
+        port = _free_port()
+        settings = {**_SETTINGS, "spark.connect.grpc.binding.port": str(port), "spark.driver.host": "127.0.0.1"}
+        settings |= {"spark.ui.enabled": "false", "spark.executor.extraJavaOptions": _JAVA_OPTIONS}
+        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", self.master]
+        command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        log = directory / "connect.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, env=self.environment, stdout=output, stderr=output, cwd=directory)
+
+        def is_ready() -> bool:
+            assert process.poll() is None, log.read_text(errors="replace")
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        try:
+            until(is_ready, lambda: log.read_text(errors="replace"), SECONDS)
+            yield f"sc://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(SECONDS)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -2,7 +2,8 @@
 
     python table_crash_program.py PIPELINE FORMAT INPUT OUT [BATCH POINT]
 
-Each file of the input is a batch. Without BATCH and POINT the pipeline runs to its end.
+Each file of the input is a batch. Without BATCH and POINT the pipeline runs to its end. FORMAT is ``delta``,
+``iceberg``, or ``iceberg=URI`` with the URI of a REST catalog.
 """
 
 from __future__ import annotations
@@ -89,9 +90,9 @@ def main(pipeline: str, table_format: str, source: str, out: str, *crash: str) -
     if crash:
         kill_at(int(crash[0]), crash[1])
     raw = spark.readStream.schema(RAW).option("maxFilesPerTrigger", 1).parquet(source)
-    config = PipelineConfig(
-        out=out, once=True, sketch_k=200, compact_every=3, keep_hours=0, tables=TableOptions(table_format)
-    )
+    kind, _, uri = table_format.partition("=")
+    options = TableOptions(kind, properties={"type": "rest", "uri": uri} if uri else {})
+    config = PipelineConfig(out=out, once=True, sketch_k=200, compact_every=3, keep_hours=0, tables=options)
     if pipeline == "lake":
         lake = LakeConfig(config, ("records",))
         query = start_query(raw, LakeWriter(lake), "lake", config, lake.checkpoint)

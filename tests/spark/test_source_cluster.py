@@ -7,15 +7,19 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import duckdb
 import fastavro
 import pytest
+from benchmarks.waiting import until
 from deltalake import DeltaTable
 
 from barnabas.quota.config import QuotaWindows
@@ -100,25 +104,29 @@ def cluster(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield cluster
 
 
+@pytest.mark.parametrize("with_connect", [False, True], ids=["classic", "connect"])
 def test_batch_and_stream_on_a_cluster(
+    with_connect: bool,
     cluster: StandaloneCluster,
     installed: Path,
     topics: Topics,
     topic: str,
     tmp_path: Path,
 ) -> None:
+    """With Spark Connect the server is the driver, and the user's program knows nothing but its address."""
     topics.create(topic, 2)
     for partition in (0, 1):
         topics.send(topic, map(str, range(1000)), partition=partition)
     program = Path(__file__).with_name("cluster_program.py")
-    completed = subprocess.run(
-        [sys.executable, str(program), cluster.master, topics.bootstrap_servers, topic, str(tmp_path)],
-        env=cluster.environment,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    with cluster.connect_server(tmp_path) if with_connect else nullcontext(cluster.master) as master:
+        completed = subprocess.run(
+            [sys.executable, str(program), master, topics.bootstrap_servers, topic, str(tmp_path)],
+            env=cluster.environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
     assert completed.returncode == 0, completed.stderr
     found = json.loads(completed.stdout.splitlines()[-1])
     assert {name: found[name] for name in ("batch", "distinct", "streamed", "streamed distinct")} == {
@@ -308,3 +316,45 @@ def test_a_lake_on_a_cluster(pipelines: Pipelines, topic: str, start_us: int) ->
     ours, theirs = (_lake_rows(place / "_dead_letters") for place in places)
     assert ours == theirs
     assert [row["value"] for row in ours] == [b"\xff"] * PARTS
+
+
+def test_a_killed_executor_loses_and_repeats_nothing(pipelines: Pipelines, topic: str) -> None:
+    """Executors are killed at their start, while a batch writes its files, and after a batch."""
+    records, batches = 6_000, 6
+    pipelines.topics.create(topic, 2)
+    for partition in (0, 1):
+        pipelines.topics.send(topic, map(str, range(records // 2)), partition=partition)
+    place = pipelines.on_cluster / "lake" / topic
+    reading = ("--once", "--option", "minPartitions=4", "--option", f"maxOffsetsPerTrigger={records // batches}")
+    command = ("pipeline", "run", "lake", "--topic", topic, "--out", _TABLES, *reading)
+    killed: set[int] = set()
+
+    def kill_another() -> bool:
+        """Kills an executor of those that were not killed yet."""
+        for pid in set(pipelines.cluster.executor_pids()) - killed:
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+            return True
+        return False
+
+    with pipelines.cluster.started(
+        pipelines.directory, *command, "--bootstrap-server", pipelines.topics.bootstrap_servers
+    ) as process:
+
+        def said() -> str:
+            return f"{process.poll()}, {len(killed)} executors were killed"
+
+        # A step of the pipeline, after which an executor is killed.
+        for is_reached in (
+            lambda: True,
+            lambda: any(place.glob("date=*/batch-000000001-*")),
+            (place / "_delta_log" / f"{4:020d}.json").exists,
+        ):
+            until(lambda step=is_reached: process.poll() is not None or step(), said, SECONDS)  # type: ignore[misc]
+            assert process.poll() is None, said()
+            until(kill_another, said, SECONDS)
+        assert process.wait(SECONDS) == 0, said()
+    assert len(killed) == 3
+    files = DeltaTable(place).file_uris()
+    counts = 'select count(*), count(distinct (partition, "offset")) from read_parquet($files)'
+    assert duckdb.execute(counts, {"files": files}).fetchall() == [(records, records)]
