@@ -193,16 +193,21 @@ def test_what_is_too_late_is_kept_too(tables: Tables) -> None:
 @pytest.mark.mechanism("S10")
 def test_compaction_changes_nothing_but_the_files(any_tables: Tables) -> None:
     tables = any_tables
+
+    def files() -> set[str]:
+        return {str(one) for one in table_files(tables.config.out, "requests", "latency_1m")}
+
     for batch, start in enumerate((0, 1, 4_000, 4_001, 8_000)):
         tables.write(batch, some(batch * 4, 4, START_US + start * SECOND))
+        if not batch:
+            only = files()
+            tables.compact()
+            assert files() == only, "the rows of one batch are merged already"
 
     def content() -> list[Any]:
         kept = ("count", "weight", "min", "max", "p50", "p99", "p999")
         frame = tables.read(LATENCY_1M).orderBy("window_start", "part")
         return [tuple(row[name] for name in ("window_start", "part", *kept)) for row in frame.collect()]
-
-    def files() -> set[str]:
-        return {str(one) for one in table_files(tables.config.out, "requests", "latency_1m")}
 
     before = content()
     tables.compact()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+BATCH_FILE: Final = "batch"
+"""Name prefix of the files of a batch; the batch's number comes after it."""
 MERGED: Final = "merged"
 """Name prefix of the files of a compaction."""
 NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"

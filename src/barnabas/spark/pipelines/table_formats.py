@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.extras import extra
 from barnabas.spark.pipelines.config import DELTA, ICEBERG, TableOptions
-from barnabas.spark.pipelines.data_files import MERGED, DataFile, FileLayout
+from barnabas.spark.pipelines.data_files import BATCH_FILE, MERGED, DataFile, FileLayout
 from barnabas.spark.pipelines.table_storage import TableStorage, local_path
 
 QUERY: Final = "barnabas.query-id"
@@ -45,6 +45,12 @@ class TableFile:
     @property
     def is_merged(self) -> bool:
         return self.path.rpartition("/")[2].startswith(f"{MERGED}-")
+
+    @property
+    def batch(self) -> int | None:
+        """The batch that the file was written by; None if that was something else."""
+        kind, _, rest = self.path.rpartition("/")[2].partition("-")
+        return int(rest.partition("-")[0]) if kind == BATCH_FILE else None
 
 
 class OpenTable(Protocol):

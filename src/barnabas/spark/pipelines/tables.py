@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from barnabas.spark.pipelines.config import DELTA, ICEBERG, TableOptions
-from barnabas.spark.pipelines.data_files import MERGED, DataFile, FileLayout, read_files, write_files
+from barnabas.spark.pipelines.data_files import BATCH_FILE, MERGED, DataFile, FileLayout, read_files, write_files
 from barnabas.spark.pipelines.table_formats import (
     SMALL_BYTES,
     DeltaTableFormat,
@@ -194,7 +194,7 @@ class TableStore:
         opened = self.open(table)
         if opened.last_batch(query_id) >= batch_id:
             return 0
-        files = write_files(frame, table.layout(), opened.storage(), f"batch-{batch_id:09d}")
+        files = write_files(frame, table.layout(), opened.storage(), f"{BATCH_FILE}-{batch_id:09d}")
         if files:
             opened.append(files, query_id, batch_id)
         return sum(file.rows for file in files)
@@ -270,6 +270,8 @@ class TableStore:
             return
         from_us = _hour(min(one.first_us or 0 for one in fresh))
         taken = [*fresh, *(one for one in files if one.is_merged and (one.last_us is None or one.last_us >= from_us))]
+        if len(taken) == len(fresh) and all(one.batch is not None and one.batch == fresh[0].batch for one in fresh):
+            return  # a batch has one row for each window and key
         merged = table.merge(self._read(spark, table, opened, taken)).coalesce(_parallelism(spark)).persist()
         try:
             made: list[DataFile] = []
