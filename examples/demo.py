@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import queue
 import re
 import shutil
 import signal
@@ -31,8 +32,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, Producer
 from rich.console import Console
@@ -63,6 +64,8 @@ LOWERED: Final = 1_000_000
 """The limit that the noisy tenant gets half-way."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WAIT_S: Final = 30.0
+SHORT_LIVED: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Options of Spark's Java process: it does not live long enough for the optimizing compiler to be worth its time."""
 ADDRESS: Final = re.compile(r"bootstrap server\s+(\S+)")
 console = Console(stderr=True, highlight=False)
 
@@ -246,27 +249,66 @@ def watch(tenants: Sequence[Tenant], seconds: float, lower: Any) -> int:
     return lowered_us
 
 
-def run_pipelines(bootstrap: str, tables: Path, tenants: Sequence[Tenant], lowered_us: int) -> None:
-    """All pipelines, in one Spark session. Advice and dry run are about the first half: nobody was held back in it."""
+class SparkStart:
+    """Starts Spark in a thread, while the tenants are at work: that takes as long as a batch. Stops it at the end."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._session: Any = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._start, daemon=True)
+
+    def _start(self) -> None:
+        from barnabas.spark.session import JAVA_OPTIONS, make_session  # only where there is Spark
+
+        settings = {"spark.local.dir": str(self._directory / "spark"), JAVA_OPTIONS: SHORT_LIVED}
+        try:
+            with errors_to(self._directory / "spark.log"):
+                self._session = make_session("barnabas demo", settings=settings)
+            # The first task of a session waits for a Python process and its imports.
+            self._session.range(1).mapInArrow(lambda batches: batches, "id bigint").collect()
+        except Exception as error:  # noqa: BLE001 - session() raises it
+            self._error = error
+
+    def session(self) -> Any:
+        """Returns the session, as soon as there is one."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._session
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.join(WAIT_S)  # a Java process that is just being started could not be found
+        stop_spark()
+
+
+def run_pipelines(spark: Any, bootstrap: str, tables: Path, tenants: Sequence[Tenant], lowered_us: int) -> None:
+    """All pipelines, in one Spark session and two at a time: each waits for the disk and for Python again and again.
+
+    Advice and dry run are about the first half: nobody was held back in it.
+    """
     from barnabas.spark.pipelines.config import PipelineConfig  # only where there is Spark
     from barnabas.spark.pipelines.progress import progress_display
     from barnabas.spark.pipelines.quota_advice import AdviceOptions, proposals
     from barnabas.spark.pipelines.quota_dry_run import DryRunOptions
     from barnabas.spark.pipelines.quota_proposal import Tenancy
     from barnabas.spark.pipelines.runner import run_advice, run_dry_run, run_stream
-    from barnabas.spark.session import make_session
 
     config = PipelineConfig(out=str(tables), bootstrap_servers=bootstrap, once=True)
     writers = "|".join(one.name for one in tenants if one.rate)
-    try:
-        with errors_to(tables.parent / "spark.log"):
-            spark = make_session("barnabas demo", settings={"spark.local.dir": str(tables.parent / "spark")})
-        # Spark has put a handler of its own in the place of ours. It asks for all jobs to be cancelled first, which
-        # fails in the middle of another call.
-        handle_signals()
-        with progress_display() as display:
-            for name in ("requests", "quotas", "telemetry"):
-                run_again_if_need_be(lambda name=name: run_stream(spark, name, config, display))  # type: ignore[misc]
+    with progress_display() as display:
+
+        def stream(name: str) -> None:
+            run_again_if_need_be(lambda: run_stream(spark, name, config, display))
+
+        def quotas() -> None:
+            stream("quotas")
             display.note("quota-advice", "running")
             asked = AdviceOptions({QUOTA: CAPACITY}, windows=WINDOWS, end_us=lowered_us, client_pattern=writers)
             advised = run_advice(spark, config.out, asked)
@@ -276,8 +318,32 @@ def run_pipelines(bootstrap: str, tables: Path, tenants: Sequence[Tenant], lower
             tried = DryRunOptions(limits, windows=WINDOWS, end_us=lowered_us, client_pattern=writers)
             run_dry_run(spark, config.out, tried)
             display.note("quota-dry-run", "done")
-    finally:
-        stop_spark()
+
+        def others() -> None:
+            stream("requests")
+            stream("telemetry")
+
+        run_at_once(quotas, others)
+
+
+def run_at_once(*tasks: Callable[[], None]) -> None:
+    """Runs each task in a thread. The first error ends the wait; the others end with Spark, which the caller stops."""
+    ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+    def work(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except Exception as error:  # noqa: BLE001 - raised below
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    for task in tasks:
+        threading.Thread(target=work, args=(task,), daemon=True).start()
+    for _ in tasks:
+        error = ended.get()
+        if error is not None:
+            raise error
 
 
 def run_again_if_need_be(pipeline: Callable[[], None]) -> None:
@@ -360,12 +426,13 @@ def run(seconds: float, out: Path, with_spark: bool) -> None:
     java_problem = find_java_problem() if with_spark else "left out, as asked"
     work = Path(tempfile.mkdtemp(prefix="barnabas-demo-"))
     try:
-        with running_broker(work) as bootstrap:
+        with running_broker(work) as bootstrap, ExitStack() as stack:
+            spark = stack.enter_context(SparkStart(work)) if java_problem is None else None
             console.print(f"[bold]A broker at {bootstrap}[/bold], three tenants, and {seconds:g} s of traffic")
             tenants, lowered_us = make_traffic(bootstrap, seconds)
-            if java_problem is None:
+            if spark is not None:
                 console.print("[bold]Pipelines on Spark[/bold]: what the broker and the clients have recorded")
-                run_pipelines(bootstrap, work / "tables", tenants, lowered_us)
+                run_pipelines(spark.session(), bootstrap, work / "tables", tenants, lowered_us)
         show_clients(tenants, seconds)
         if java_problem is not None:
             console.print(f"No pipelines and no report: {java_problem}", markup=False, soft_wrap=True)
@@ -418,6 +485,8 @@ def main() -> int:
     parser.add_argument("--no-spark", action="store_true", help="leave out what needs Java")
     options = parser.parse_args()
     handle_signals()
+    # A descriptor of our own: the usual one leads to a file while Spark starts.
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     started = time.monotonic()
     try:
         run(options.seconds, options.out, not options.no_spark)
