@@ -32,7 +32,7 @@ def main() -> None:
     if master.startswith("sc://"):
         spark = builder.remote(master).getOrCreate()
     else:
-        settings = {
+        settings: dict[str, bool | float | int | str | None] = {
             "spark.driver.host": "127.0.0.1",
             "spark.ui.enabled": "false",
             "spark.local.dir": str(Path(directory) / "local"),

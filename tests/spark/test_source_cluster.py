@@ -81,6 +81,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(_ROOT / name, tree)
+    shutil.copytree(_ROOT / "tools", tree / "tools")  # setup.py makes the package's page with one of them
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(directory), str(tree)]
     subprocess.run(build, check=True, timeout=SECONDS, capture_output=True)
