@@ -11,7 +11,8 @@ a fifth as many, because they are kept. Ours does so as the stock connector does
 On a machine that does something else as well, wall-clock figures of five processes that wait for each other say little.
 So the processor time of all of them together (JVM, Python workers, broker) is there, too.
 
-``--records`` makes the topic smaller, for a look while working on it. ``--growth`` runs `benchmarks.spark_growth`.
+``--tls`` does all of that over TLS. ``--records`` makes the topic smaller, for
+a look while working on it. ``--growth`` runs `benchmarks.spark_growth`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.records.columns.arrow import encode_batches
 from benchmarks.broker_process import BrokerProcess
 from benchmarks.measure import Row, compare, print_rows, rates
+from benchmarks.peers.listeners import SSL, Certificates
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +48,10 @@ VALUE_BYTES = 100
 PARTITIONS = 2
 BATCH_BYTES = 16_384
 ROUNDS = 3
-TARGET = 1.5
-SINK_TARGET = 1.0
+TARGET = 3.3
+SINK_TARGET = 1.5
+TLS_TARGET = 2.0
+TLS_SINK_TARGET = 1.2
 SINK_SHARE = 5
 TOPIC = "rows"
 SINK_TOPIC = "written"
@@ -58,16 +62,34 @@ PRODUCED_TOGETHER = 50
 JARS = Path(__file__).resolve().parents[1] / "target" / "spark-jars"
 
 
-def run(records: int = RECORDS) -> list[Row]:
-    with tempfile.TemporaryDirectory(prefix="barnabas-spark-") as directory:  # noqa: SIM117 - the broker ends first
-        with BrokerProcess(Path(directory) / "data") as broker:
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How both connectors reach the broker, and how much faster ours has to be there."""
+
+    options: Mapping[str, str]
+    title: str = ""
+    target: float = TARGET
+    sink_target: float = SINK_TARGET
+
+
+def run(records: int = RECORDS, *, tls: bool = False) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="barnabas-spark-") as name:
+        directory = Path(name)
+        certificates = Certificates(directory)
+        settings = certificates.broker_settings if tls else {}
+        with BrokerProcess(directory / "data", listeners=(SSL,) if tls else (), overrides=settings) as broker:
             fill(broker.bootstrap_servers, records)
-            spark = session(Path(directory))
+            access = Access({"kafka.bootstrap.servers": broker.bootstrap_servers})
+            if tls:
+                options = {f"kafka.{key}": value for key, value in certificates.tls.java.items()}
+                options["kafka.bootstrap.servers"] = broker.address(SSL)
+                access = Access(options, " over TLS", TLS_TARGET, TLS_SINK_TARGET)
+            spark = session(directory)
             try:
-                return [
-                    *source_rows(spark, broker.bootstrap_servers, records),
-                    *sink_rows(spark, broker.bootstrap_servers, records // SINK_SHARE),
-                ]
+                sources = source_rows(spark, access, records)
+                with BlockingClient(broker.bootstrap_servers) as client:
+                    _create(client, SINK_TOPIC)
+                return [*sources, *sink_rows(spark, access, records // SINK_SHARE)]
             finally:
                 spark.stop()
 
@@ -92,9 +114,9 @@ def session(directory: Path) -> SparkSession:
     )
 
 
-def source_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> list[Row]:
+def source_rows(spark: SparkSession, access: Access, records: int) -> list[Row]:
     def reads(source: str, **options: str) -> Callable[[], int]:
-        loader = spark.read.format(source).option("kafka.bootstrap.servers", bootstrap_servers)
+        loader = spark.read.format(source).options(**access.options)
         rows = loader.option("subscribe", TOPIC).options(**options).load()
         # The noop sink does not tell how much it was given; that it is everything is looked at once.
         found = rows.selectExpr("count(*)", "sum(length(value))").collect()[0]
@@ -111,8 +133,8 @@ def source_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> li
     if any(JARS.glob("spark-sql-kafka*.jar")):
         contenders["stock connector"] = reads("kafka")
         contenders["stock connector, max.poll.records=10000"] = reads("kafka", **{"kafka.max.poll.records": "10000"})
-        targets["stock connector"] = TARGET
-    case = f"read {records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions, noop sink"
+        targets["stock connector"] = access.target
+    case = f"read {records:,} records of {VALUE_BYTES} bytes{access.title}, {PARTITIONS} partitions, noop sink"
     return _measured(case, contenders, records, targets)
 
 
@@ -161,14 +183,11 @@ def cpu_seconds_below() -> float:
     return total
 
 
-def sink_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> list[Row]:
-    with BlockingClient(bootstrap_servers) as client:
-        _create(client, SINK_TOPIC)
-
+def sink_rows(spark: SparkSession, access: Access, records: int) -> list[Row]:
     def writes(sink: str, **options: str) -> Callable[[], int]:
         def write() -> int:
             rows = spark.range(0, records, 1, PARTITIONS).selectExpr(f"lpad(id, {VALUE_BYTES}, 'x') AS value")
-            writer = rows.write.format(sink).mode("append").option("kafka.bootstrap.servers", bootstrap_servers)
+            writer = rows.write.format(sink).mode("append").options(**access.options)
             writer.option("topic", SINK_TOPIC).options(**options).save()
             return records
 
@@ -178,8 +197,8 @@ def sink_rows(spark: SparkSession, bootstrap_servers: str, records: int) -> list
     targets = {}
     if any(JARS.glob("spark-sql-kafka*.jar")):
         contenders["stock connector"] = writes("kafka")
-        targets["stock connector"] = SINK_TARGET
-    case = f"write {records:,} records of {VALUE_BYTES} bytes, {PARTITIONS} partitions"
+        targets["stock connector"] = access.sink_target
+    case = f"write {records:,} records of {VALUE_BYTES} bytes{access.title}, {PARTITIONS} partitions"
     return _measured(case, contenders, records, targets)
 
 
@@ -227,6 +246,7 @@ def _batches(records: int) -> Iterator[bytearray]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
     parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--tls", action="store_true", help="over TLS")
     parser.add_argument("--growth", action="store_true", help="the same rows from ever more partitions")
     parser.add_argument("--partitions", help="with --growth: other numbers of partitions, such as 10,100")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="with --growth: how often each query runs")
@@ -237,7 +257,7 @@ def main() -> None:
     if shutil.which("java") is None:
         sys.exit("Spark needs Java 17 or later")
     if not arguments.growth:
-        print_rows(run(arguments.records))
+        print_rows(run(arguments.records, tls=arguments.tls))
         return
     from benchmarks import spark_growth as growth  # it imports this module
 
