@@ -165,6 +165,16 @@ def test_what_is_to_be_installed_is_there() -> None:
     assert named == {"arrow", "spark", "security"}
 
 
+def test_the_documents_name_the_version_that_they_describe() -> None:
+    files = [*PAGES, ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml"]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    named = re.findall(r"[Bb]arnabas[ -]+(\d+\.\d+\.\d+)", text)
+    assert len(named) > 6
+    assert set(named) == {barnabas.__version__}
+    (newest, *_) = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest == barnabas.__version__
+
+
 # ---------------------------------------------------------------------------------------------------- names
 
 

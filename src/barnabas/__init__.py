@@ -35,7 +35,7 @@ __all__ = [
     "TopicPartition",
     "__version__",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "AsyncKafkaAdminClient": "barnabas.clients.admin",
