@@ -5,6 +5,7 @@
 ``changelog.md``              CHANGELOG.md
 ``contributing.md``           CONTRIBUTING.md
 ``reference/commands.md``     the help of every command
+``reference/api-*.md``        the docstrings of the public classes (mkdocstrings; see api_docstrings.py)
 ``reference/*-settings.md``   the definitions of settings: type, default, valid values, how it can be changed
 ============================= =======================================================================================
 
@@ -14,13 +15,14 @@ A link to a file that is not a page of the site leads to the source (``[project.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import posixpath
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mkdocs.structure.files import File, Files
 
@@ -60,6 +62,7 @@ def on_files(files: Files, config: Any) -> Files:
         generated[f"reference/{client}-settings.md"] = settings_page(
             f"Settings of the {client.replace('-', ' ')}", CLIENT_SETTINGS, definition.keys.values(), is_broker=False
         )
+    generated |= {f"reference/api-{name}.md": api_page(page) for name, page in API_PAGES.items()}
     for path, text in generated.items():
         files.append(File.generated(config, path, content=text))
     return files
@@ -143,6 +146,122 @@ def default_text(key: ConfigKey) -> str:
 def code(text: str) -> str:
     """Formats a value as code."""
     return f"`{text}`" if text else ""
+
+
+class ApiPage(NamedTuple):
+    """A page with the docstrings of modules."""
+
+    title: str
+    text: str
+    names: Mapping[str, Sequence[str]]
+    """By module. An empty list stands for all that is public."""
+
+
+PRODUCER_MODULE: Final = "barnabas.clients.producer"
+CONSUMER_MODULE: Final = "barnabas.clients.consumer"
+API_PAGES: Final = {
+    "embedded": ApiPage(
+        "API of the embedded broker",
+        "A broker inside this process, for tests and notebooks: `from barnabas import EmbeddedBroker`.",
+        {"barnabas.embedded": ("EmbeddedBroker",)},
+    ),
+    "producer": ApiPage(
+        "API of the producer",
+        "Clients and records are in `barnabas`, all classes in `barnabas.clients.producer`. The keywords of a producer "
+        "are [its settings](producer-settings.md); [clients](../clients.md) has examples.",
+        {
+            PRODUCER_MODULE: (
+                "KafkaProducer",
+                "AsyncKafkaProducer",
+                "ProducerRecord",
+                "RecordMetadata",
+                "TableFuture",
+                "TableMetadata",
+                "PartitionOffsets",
+                "TableSendError",
+                "ConsumerGroupMetadata",
+                "OffsetAndMetadata",
+                "PreparedTxnState",
+                "ProducerConfig",
+            )
+        },
+    ),
+    "consumer": ApiPage(
+        "API of the consumer",
+        "Clients are in `barnabas`, all classes in `barnabas.clients.consumer`. The keywords of a consumer are "
+        "[its settings](consumer-settings.md); [clients](../clients.md) has examples.",
+        {
+            CONSUMER_MODULE: (
+                "KafkaConsumer",
+                "AsyncKafkaConsumer",
+                "ConsumerRecord",
+                "ConsumerRecords",
+                "ConsumerRebalanceListener",
+                "SubscriptionPattern",
+                "ConsumerInterceptor",
+                "CloseOptions",
+                "GroupMembershipOperation",
+                "IsolationLevel",
+                "TopicPartition",
+                "ConsumerConfig",
+            )
+        },
+    ),
+    "admin": ApiPage(
+        "API of the admin client",
+        "Clients are in `barnabas`, all classes in `barnabas.clients.admin`. The keywords of a client are "
+        "[its settings](admin-client-settings.md); [clients](../clients.md) has examples.",
+        {"barnabas.clients.admin": ()},
+    ),
+    "testing": ApiPage(
+        "API for tests",
+        "Fixtures for pytest, which are there as soon as the package is installed; clients without a broker; a cluster "
+        "in memory, with failures that a test asks for.",
+        {
+            "barnabas.pytest_plugin": (
+                "barnabas_broker",
+                "barnabas_session_broker",
+                "barnabas_secured_broker",
+                "barnabas_overrides",
+            ),
+            PRODUCER_MODULE: ("MockProducer",),
+            CONSUMER_MODULE: ("MockConsumer",),
+            "barnabas.clients.testing": ("ScriptedCluster", "Fate", "Handled", "StoredRecord"),
+        },
+    ),
+    "spark": ApiPage(
+        "API for Spark",
+        'Topics are DataFrames by `format("barnabas")`; [its options](../spark.md) are those of Spark\'s own. '
+        "The import of `barnabas.spark` makes Spark use this interpreter, and a Java runtime where there is none.",
+        {"barnabas.spark": ()},
+    ),
+    "errors": ApiPage(
+        "Errors of clients",
+        "All errors are a `barnabas.common.errors.BarnabasError`. That module has one class for each error code of the "
+        "protocol, such as `NotEnoughReplicasError`, with `retriable`. These are the errors of clients themselves.",
+        {f"{PRODUCER_MODULE}.errors": (), f"{CONSUMER_MODULE}.errors": ()},
+    ),
+}
+SHOWN_ELSEWHERE: Final = {"barnabas.clients.admin": {"IsolationLevel", "OffsetAndMetadata", "TopicPartition"}}
+"""Names of a module that another page shows."""
+
+
+def api_page(page: ApiPage) -> str:
+    lines = [f"# {page.title}", "", page.text, ""]
+    seen: set[str] = set()
+    for module, names in page.names.items():
+        left_out = SHOWN_ELSEWHERE.get(module, set()) | seen
+        for name in names or public_names(module):
+            if name not in left_out:
+                lines += [f"::: {module}.{name}", ""]
+                seen.add(name)
+    return "\n".join(lines)
+
+
+def public_names(module: str) -> list[str]:
+    """Returns the public names of a module: clients first, then the others by name."""
+    names = importlib.import_module(module).__all__
+    return sorted(names, key=lambda name: ("Client" not in name or name.endswith(("Config", "Error", "Entity")), name))
 
 
 def commands_page() -> str:

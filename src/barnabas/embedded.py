@@ -146,12 +146,14 @@ class EmbeddedBroker:
 
     @property
     def data_dir(self) -> Path:
+        """The directory that has the broker's data."""
         if self._data_dir is None:
             raise RuntimeError("the broker is not running")
         return self._data_dir
 
     @property
     def cluster_id(self) -> str:
+        """The id of the cluster, which new data get at their first start."""
         return self.server.cluster_id
 
     def __enter__(self) -> Self:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -58,6 +60,42 @@ def test_the_reference_is_complete(site: Path) -> None:
     assert missing == []
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"barnabas {name}" not in commands] == []
+
+
+PUBLIC: Final = ("barnabas", "clients.producer", "clients.consumer", "clients.admin", "spark")
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_the_reference_has_every_public_name(site: Path, package: str) -> None:
+    """An entry without a docstring is left out, so each public method has one, or its twin has."""
+    pages = "".join(path.read_text(encoding="utf-8") for path in (site / "reference").glob("api-*.html"))
+    shown = {name for path in re.findall(r'id="(barnabas[\w.]+)"', pages) for name in endings(path)}
+    module = importlib.import_module(package if package == "barnabas" else f"barnabas.{package}")
+    wanted = {name for name in module.__all__ if name != "__version__"}
+    classes = [found for name in wanted if isinstance(found := getattr(module, name), type)]
+    wanted |= {
+        f"{one.__name__}.{name}" for one in classes for name, member in vars(one).items() if is_shown(name, member)
+    }
+    assert wanted - shown == set()
+
+
+def endings(path: str) -> tuple[str, str]:
+    """Returns the last name of a path, and the last two."""
+    parts = path.split(".")
+    return parts[-1], ".".join(parts[-2:])
+
+
+def is_shown(name: str, member: object) -> bool:
+    is_method = inspect.isfunction(member) or isinstance(member, classmethod | staticmethod | property)
+    return is_method and not name.startswith("_")
+
+
+def test_entries_of_the_reference_link_to_each_other(site: Path) -> None:
+    consumer = (site / "reference" / "api-consumer.html").read_text(encoding="utf-8")
+    assert 'href="#barnabas.clients.consumer.KafkaConsumer.seek"' in consumer, "the asynchronous one refers to it"
+    admin = (site / "reference" / "api-admin.html").read_text(encoding="utf-8")
+    assert 'id="barnabas.clients.admin.AsyncKafkaAdminClient.create_topics"' in admin
+    assert "operation" not in re.findall(r'<span class="n">(\w+)</span>', admin), "a parameter that callers do not pass"
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:

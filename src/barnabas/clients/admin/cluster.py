@@ -75,6 +75,8 @@ class UpgradeType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
+    """A version level that a feature is to have."""
+
     max_version_level: int
     upgrade_type: UpgradeType = UpgradeType.UPGRADE
 

@@ -81,6 +81,7 @@ class ConfigResource:
 
     @classmethod
     def topic(cls, name: str) -> ConfigResource:
+        """Returns a topic as a resource."""
         return cls(ConfigResourceType.TOPIC, name)
 
     @classmethod
@@ -90,14 +91,17 @@ class ConfigResource:
 
     @classmethod
     def group(cls, group_id: str) -> ConfigResource:
+        """Returns a group as a resource."""
         return cls(ConfigResourceType.GROUP, group_id)
 
     @classmethod
     def client_metrics(cls, name: str) -> ConfigResource:
+        """Returns a client-metrics subscription as a resource."""
         return cls(ConfigResourceType.CLIENT_METRICS, name)
 
     @property
     def is_default(self) -> bool:
+        """Whether it stands for the default of all resources of its type."""
         return not self.name
 
     def __str__(self) -> str:
@@ -130,6 +134,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
+        """Whether the value is the default of the setting."""
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 

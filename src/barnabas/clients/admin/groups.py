@@ -131,6 +131,7 @@ class GroupDescription:
 
     @property
     def is_simple_consumer_group(self) -> bool:
+        """Whether it only has offsets, committed by a client that is no member."""
         return self.type is GroupType.CLASSIC and not self.protocol_type
 
 

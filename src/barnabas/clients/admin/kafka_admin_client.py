@@ -111,6 +111,7 @@ class KafkaAdminClient:
 
     @property
     def config(self) -> AdminClientConfig:
+        """The settings of this client, with their defaults."""
         return self.core.config
 
     def with_timeout(self, timeout_ms: int) -> KafkaAdminClient:

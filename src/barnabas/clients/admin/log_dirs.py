@@ -48,6 +48,8 @@ class LogDirDescription:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartitionReplica:
+    """A replica of a partition on a broker."""
+
     topic: str
     partition: int
     broker_id: int

@@ -30,6 +30,7 @@ class ClientQuotaEntity:
 
     @classmethod
     def of(cls, parts: Mapping[str, str | None]) -> ClientQuotaEntity:
+        """Makes an entity of its parts: ``{"user": "anna", "client-id": None}``; None is the default."""
         return cls(tuple(sorted(parts.items())))
 
     def __str__(self) -> str:
@@ -44,6 +45,7 @@ class AnyName:
 
 
 ANY_NAME: Final = AnyName()
+"""In a filter of `KafkaAdminClient.describe_client_quotas`: any name, or the default."""
 
 
 async def describe_client_quotas(

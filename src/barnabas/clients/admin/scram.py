@@ -21,12 +21,15 @@ from barnabas.protocol.messages import describe_user_scram_credentials as descri
 
 
 class ScramMechanism(IntEnum):
+    """The mechanisms of SCRAM, by their number in the protocol."""
+
     UNKNOWN = 0
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
 
     @property
     def hash_name(self) -> str:
+        """The hash function, by its name in ``hashlib``."""
         return "sha512" if self is ScramMechanism.SCRAM_SHA_512 else "sha256"
 
 
@@ -51,6 +54,8 @@ class ScramCredentialUpsertion:
 
 @dataclass(frozen=True, slots=True)
 class ScramCredentialDeletion:
+    """A credential to delete."""
+
     user: str
     mechanism: ScramMechanism
 

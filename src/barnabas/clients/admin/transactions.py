@@ -52,6 +52,7 @@ class TransactionState(StrEnum):
 
     @classmethod
     def of(cls, text: str) -> TransactionState:
+        """Parses Kafka's name; UNKNOWN for states of later Kafka versions."""
         return next((state for state in cls if state.value == text), cls.UNKNOWN)
 
 
@@ -104,6 +105,8 @@ class AbortTransactionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdAndEpoch:
+    """A producer's id, and the epoch that fences its predecessors."""
+
     producer_id: int
     producer_epoch: int
 

@@ -243,6 +243,7 @@ class ConsumerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> ConsumerConfig:
+        """Parses settings under Kafka's names, and checks that they fit each other."""
         given = {name: _plain(value) for name, value in properties.items()}
         strategies = given.pop("partition.assignment.strategy", None)
         assignors = _assignors(strategies)
@@ -288,6 +289,7 @@ class ConsumerConfig:
         )
 
     def fetch_settings(self) -> FetchSettings:
+        """Returns the settings of fetch requests."""
         return FetchSettings(
             max_wait_ms=self.fetch_max_wait_ms,
             min_bytes=self.fetch_min_bytes,

@@ -49,10 +49,12 @@ class ConsumerRecords:
 
     @property
     def is_empty(self) -> bool:
+        """Whether there are no records."""
         return not self._count
 
     @property
     def count(self) -> int:
+        """The number of records, of all partitions."""
         return self._count
 
     def partitions(self) -> KeysView[TopicPartition]:
@@ -60,12 +62,15 @@ class ConsumerRecords:
         return self._parts.keys()
 
     def keys(self) -> KeysView[TopicPartition]:
+        """Returns the partitions with records, as `partitions` does."""
         return self._parts.keys()
 
     def values(self) -> ValuesView[list[ConsumerRecord]]:
+        """Returns the records of each partition."""
         return self._parts.values()
 
     def items(self) -> ItemsView[TopicPartition, list[ConsumerRecord]]:
+        """Returns the partitions with their records."""
         return self._parts.items()
 
     def records(self, topic: str) -> Iterator[ConsumerRecord]:

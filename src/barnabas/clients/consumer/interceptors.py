@@ -26,7 +26,8 @@ class ConsumerInterceptor:
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Called after offsets were committed."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Called when the consumer closes."""
 
 
 class ConsumerInterceptors:

@@ -284,12 +284,14 @@ class KafkaConsumer:
 
     @_exclusive
     def resume(self, *partitions: TopicPartition) -> None:
+        """Fetches records of these partitions again, after `pause`."""
         for partition in partitions:
             self._core.subscriptions.assignment.resume(TopicPartition(*partition))
         self.network_thread.wakeup()
 
     @_exclusive
     def paused(self) -> frozenset[TopicPartition]:
+        """Returns the partitions that `pause` has stopped."""
         return frozenset(self._core.subscriptions.assignment.paused_partitions())
 
     # -- commits
@@ -398,6 +400,7 @@ class KafkaConsumer:
 
     @property
     def client_id(self) -> str:
+        """The id that brokers see: ``client.id``, or a generated one."""
         return self.config.client_id
 
     def wakeup(self) -> None:

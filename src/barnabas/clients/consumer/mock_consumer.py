@@ -327,12 +327,15 @@ class MockConsumer:
             listener.on_partitions_assigned(sorted(set(wanted) - before))
 
     def update_beginning_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Sets the first offsets of partitions."""
         self._beginning.update(offsets)
 
     def update_end_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Sets the end offsets of partitions."""
         self._end.update(offsets)
 
     def update_partitions(self, topic: str, partitions: Iterable[PartitionInfo]) -> None:
+        """Sets the partitions of a topic."""
         self._topics[topic] = tuple(partitions)
 
     def schedule_poll_task(self, task: Callable[[], object]) -> None:

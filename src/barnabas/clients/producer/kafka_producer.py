@@ -760,6 +760,7 @@ class KafkaProducer:
 
     @property
     def client_id(self) -> str:
+        """The id that brokers see: ``client.id``, or a generated one."""
         return self.config.client_id
 
     def close(self, timeout: float | None = None) -> None:

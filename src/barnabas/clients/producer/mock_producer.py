@@ -123,6 +123,7 @@ class MockProducer:
 
     @property
     def uncommitted_records(self) -> list[ProducerRecord]:
+        """The records of the open transaction."""
         with self._lock:
             return list(self._uncommitted)
 

@@ -24,6 +24,7 @@ class PreparedTxnState(NamedTuple):
 
     @property
     def has_transaction(self) -> bool:
+        """Whether a transaction is prepared."""
         return self.producer_id != _NONE
 
     @classmethod

@@ -266,6 +266,7 @@ class ProducerConfig:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object]) -> ProducerConfig:
+        """Parses settings under Kafka's names, and checks that they fit each other."""
         given = {name: _plain(name, value) for name, value in properties.items()}
         values = CONFIG.parse(given)
         acks = -1 if values.get_str("acks") == "all" else int(values.get_str("acks"))

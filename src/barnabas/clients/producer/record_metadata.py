@@ -27,14 +27,17 @@ class RecordMetadata(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """The partition that the record is in."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def has_offset(self) -> bool:
+        """Whether the offset is known; with ``acks=0`` it is not."""
         return self.offset != -1
 
     @property
     def has_timestamp(self) -> bool:
+        """Whether the timestamp is known."""
         return self.timestamp_ms != -1
 
     def __str__(self) -> str:

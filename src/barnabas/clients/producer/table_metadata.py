@@ -60,6 +60,7 @@ class TableSendError(BarnabasError):
 
     @property
     def retriable(self) -> bool:
+        """Whether sending the rows again may succeed."""
         return isinstance(self.error, ApiError) and self.error.retriable
 
 

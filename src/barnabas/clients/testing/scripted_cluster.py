@@ -160,6 +160,7 @@ class ScriptedCluster:
             return call()
 
     def create_topic(self, name: str, partitions: int) -> None:
+        """Creates a topic, with its partitions spread over the nodes."""
         ids = sorted(self.nodes)
         number = len(self.topics) + 1
         self.topics[name] = ScriptedTopic(
@@ -178,6 +179,7 @@ class ScriptedCluster:
         self.break_connections(node_id)
 
     def start(self, node_id: int) -> None:
+        """Makes a stopped node reachable again."""
         self.down.discard(node_id)
 
     def crash(self, node_id: int) -> None:
@@ -221,6 +223,7 @@ class ScriptedCluster:
         return self._coordinator.committed_offsets
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """Returns the values of all records of a partition."""
         return [record.value for record in self.records(topic, partition)]
 
     def committed_values(self, topic: str, partition: int = 0) -> list[bytes | None]:
