@@ -4,6 +4,7 @@
 ``index.md``                  README.md
 ``changelog.md``              CHANGELOG.md
 ``contributing.md``           CONTRIBUTING.md
+``notebooks/*.md``            the notebooks of examples/notebooks, with what they print
 ``reference/commands.md``     the help of every command
 ``reference/api-*.md``        the docstrings of the public classes (mkdocstrings; see api_docstrings.py)
 ``reference/*-settings.md``   the definitions of settings: type, default, valid values, how it can be changed
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import posixpath
 import re
@@ -43,6 +45,7 @@ PAGES: Final = {f"docs/{path.name}": path.name for path in (ROOT / "docs").glob(
 }
 """The files that are pages of the site, by their path in the repository."""
 SOURCE: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+NOTEBOOKS: Final = ROOT / "examples" / "notebooks"
 COLUMNS: Final = "96"
 _LINK: Final = re.compile(r"\]\((?!https?://|#)([^)\s#]+)(#[^)\s]*)?\)")
 _FENCE: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -51,6 +54,8 @@ _FENCE: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 def on_files(files: Files, config: Any) -> Files:
     """Adds the generated pages."""
     generated = {page: rebased((ROOT / source).read_text(encoding="utf-8"), source) for page, source in COPIES.items()}
+    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+        generated[f"notebooks/{notebook.stem}.md"] = notebook_page(notebook)
     generated["reference/commands.md"] = commands_page()
     generated["reference/broker-settings.md"] = settings_page(
         "Settings of brokers", BROKER_SETTINGS, BROKER_CONFIG_DEF.keys.values(), is_broker=True
@@ -98,6 +103,19 @@ def rebased(markdown: str, source: str) -> str:
         parts += [_LINK.sub(replace, markdown[end : fence.start()]), fence[0]]
         end = fence.end()
     return "".join([*parts, _LINK.sub(replace, markdown[end:])])
+
+
+def notebook_page(path: Path) -> str:
+    """Returns a notebook as a page: text, code, and what the code prints (tests/system/test_notebooks.py stores it)."""
+    address = f"{SOURCE}/blob/main/{path.relative_to(ROOT).as_posix()}"
+    lines = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        lines += [text, ""] if cell["cell_type"] == "markdown" else ["```python", text, "```", ""]
+        printed = "".join(line for output in cell.get("outputs", ()) for line in output["text"]).rstrip()
+        if printed:
+            lines += ["```text", printed, "```", ""]
+    return "\n".join([*lines, f"This page is a notebook: [{path.name}]({address})."])
 
 
 # ---------------------------------------------------------------------------------------------------- reference

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import inspect
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 import pytest
 
@@ -45,11 +47,28 @@ def test_every_page_is_there_and_in_the_navigation(site: Path) -> None:
         assert f'href="{page.stem}.html"' in first
 
 
+def test_notebooks_are_pages_with_what_they_print(site: Path) -> None:
+    for notebook in (ROOT / "examples" / "notebooks").glob("*.ipynb"):
+        text = (site / "notebooks" / f"{notebook.stem}.html").read_text(encoding="utf-8")
+        assert "EmbeddedBroker" in text
+        assert len(re.findall(r'<div class="highlight"', text)) > 6, "code, and what it prints"
+
+
 def test_links_inside_the_site_lead_somewhere(site: Path) -> None:
+    """To a file, and to a heading or an entry of it where the link names one."""
+    ids: dict[Path, set[str]] = {}
     checked = 0
     for page in site.rglob("*.html"):
-        for target in re.findall(r'href="(?!https?:|#|mailto:|data:)([^"#]+)', page.read_text(encoding="utf-8")):
-            assert page.name == "404.html" or (page.parent / target).exists(), f"{page.name}: {target}"
+        if page.name == "404.html":
+            continue  # its links are those of a page at any depth
+        for target in re.findall(r'href="(?!https?:|mailto:|data:)([^"]+)', page.read_text(encoding="utf-8")):
+            path, _, anchor = html.unescape(target).partition("#")
+            file = (page.parent / path).resolve() if path else page.resolve()
+            assert file.exists(), f"{page.name}: {target}"
+            if anchor:
+                if file not in ids:
+                    ids[file] = set(re.findall(r'(?:id|name)="([^"]+)"', file.read_text(encoding="utf-8")))
+                assert unquote(anchor) in ids[file], f"{page.name}: {target}"
             checked += 1
     assert checked > 500
 
