@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -210,3 +211,17 @@ def test_what_the_user_says_counts_more() -> None:
     assert options["subscribe"] == "a,b"
     assert options["maxBytesPerTrigger"] == "5"
     assert config.checkpoint_of("requests") == "o/requests/_checkpoint"
+
+
+def test_the_list_of_pipelines_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "list", "--json"]) == 0
+    listed = {one["pipeline"]: one for one in json.loads(capsys.readouterr().out)}
+    assert listed["requests"]["of"] == ["__request_log"]
+    assert "latency_1h" in listed["requests"]["tables"]
+    assert run(["pipeline", "list"]) == 0
+    assert set(listed) <= set(capsys.readouterr().out.split())
+
+
+def test_only_tables_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "run", "telemetry", "--json"]) == 2
+    assert "--json is for quota-advice and quota-dry-run; telemetry prints no table" in capsys.readouterr().err

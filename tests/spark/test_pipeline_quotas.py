@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from barnabas.cli.main import run
 from barnabas.quota.config import QuotaWindows
 from barnabas.quota.quota_entity import QuotaEntity
 from barnabas.spark.pipelines.config import PipelineConfig
@@ -161,7 +164,9 @@ def test_advice_holds_back_the_noisy_and_nobody_else(spark: SparkSession) -> Non
     assert [(row["user"], row["verdict"], row["fair_share"]) for row in enough] == [("ANONYMOUS", "well-behaved", None)]
 
 
-def test_jobs_replace_their_tables(spark: SparkSession, tmp_path: Path) -> None:
+def test_jobs_replace_their_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = str(tmp_path)
     with pytest.raises(PipelineError, match="no traffic"):
         run_advice(spark, out, AdviceOptions({PRODUCE: 100_000}))
@@ -176,6 +181,11 @@ def test_jobs_replace_their_tables(spark: SparkSession, tmp_path: Path) -> None:
     assert sum(row["throttle_ms"] for row in minutes) == sum(row["throttle_ms"] for row in rows)
     with pytest.raises(PipelineError, match="has no table"):
         read_table(spark, out, "quotas", "limits")
+    # The same table from the command line, as JSON, with this session in the place of a new one.
+    monkeypatch.setattr("barnabas.cli.pipeline._session", lambda *_: nullcontext(spark))
+    assert run(["pipeline", "show", "quota-dry-run", "throttles_1m", "--out", out, "-n", "1000", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert sorted(row["throttle_ms"] for row in shown) == sorted(row["throttle_ms"] for row in minutes)
 
 
 def test_what_cannot_be_advised_on_is_refused() -> None:

@@ -65,7 +65,8 @@ _WIDTH: Final = 36
 def add_pipeline(commands: Commands) -> None:
     parser = commands.add_parser("pipeline", help="build tables of telemetry with Spark", description=DESCRIPTION)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=ArgumentParser, required=True)
-    add_command(actions, "list", list_command, "show the pipelines", "Shows the pipelines and their tables.")
+    listing = add_command(actions, "list", list_command, "show the pipelines", "Shows the pipelines and their tables.")
+    _add_json(listing, "print JSON")
 
     running = add_command(actions, "run", run_command, "run a pipeline", RUN)
     add_cluster(running)
@@ -96,6 +97,7 @@ def add_pipeline(commands: Commands) -> None:
         help="a further option of the source",
     )
     add_metrics_option(running)
+    _add_json(running, "quota-advice and quota-dry-run: print their table as JSON")
     _add_quota_options(running)
     add_lake_options(running)
     add_sessions_options(running)
@@ -105,6 +107,7 @@ def add_pipeline(commands: Commands) -> None:
     showing.add_argument("table", help="the table")
     _add_place(showing)
     showing.add_argument("-n", "--count", type=int, default=20, metavar="N", help="the number of rows; default: 20")
+    _add_json(showing, "print JSON, with whole values")
 
     add_status_command(actions, _add_tables)
     add_project_commands(actions)
@@ -113,6 +116,10 @@ def add_pipeline(commands: Commands) -> None:
     converting.add_argument("directory", metavar="DIR", help="the directory that was the pipelines' --out")
     converting.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; default: local[*]")
     _add_table_options(converting)
+
+
+def _add_json(parser: ArgumentParser, text: str) -> None:
+    parser.add_argument("--json", dest="as_json", action="store_true", help=text)
 
 
 def _add_table_options(parser: ArgumentParser) -> None:
@@ -189,19 +196,23 @@ def _add_quota_options(parser: ArgumentParser) -> None:
     quotas.add_argument("--windows", default="11x1", metavar="NxS", help="quota.window.num x quota.window.size.seconds")
 
 
-def list_command() -> None:
+def list_command(as_json: bool) -> None:
     """Shows the pipelines and their tables."""
-    from barnabas.cli.quota_output import print_rich, table
+    from barnabas.cli.quota_output import print_json, print_rich, table
     from barnabas.spark.pipelines.runner import JOBS, STREAMS, TABLES
 
     rows = [
-        (name, stream.summary, ", ".join(stream.topics), ", ".join(one.name for one in stream.all_tables))
+        (name, stream.summary, list(stream.topics), [one.name for one in stream.all_tables])
         for name, stream in STREAMS.items()
     ]
-    rows += [(name, text, "quotas/traffic", ", ".join(one.name for one in TABLES[name])) for name, text in JOBS.items()]
-    rows.append((LAKE, "any topic as a table, with each record exactly once", "--topic", "--table"))
-    rows.append((SESSIONS, "sessions by key: records with less than a gap between them", "--topic", "--table"))
-    print_rich(table(("pipeline", "makes", "of", "tables"), rows))
+    rows += [(name, text, ["quotas/traffic"], [one.name for one in TABLES[name]]) for name, text in JOBS.items()]
+    rows.append((LAKE, "any topic as a table, with each record exactly once", ["--topic"], ["--table"]))
+    rows.append((SESSIONS, "sessions by key: records with less than a gap between them", ["--topic"], ["--table"]))
+    if as_json:
+        print_json([dict(zip(("pipeline", "makes", "of", "tables"), row, strict=True)) for row in rows])
+        return
+    shown = [(name, text, ", ".join(sources), ", ".join(tables)) for name, text, sources, tables in rows]
+    print_rich(table(("pipeline", "makes", "of", "tables"), shown))
 
 
 def run_command(
@@ -247,6 +258,8 @@ def run_command(
     lake_options = {option: further.pop(option) for option in LAKE_OPTIONS}
     sessions_options = {option: further.pop(option) for option in SESSIONS_OPTIONS}
     metrics = further.pop("metrics")
+    if further["as_json"] and name not in JOBS:
+        raise UsageError(f"--json is for {' and '.join(JOBS)}; {name} prints no table")
     if metrics and name in JOBS:
         raise UsageError(f"--metrics is only for pipelines that read topics, not for {name}")
     if name == LAKE:
@@ -278,6 +291,7 @@ def show_command(
     table_format: str | None,
     catalog: str | None,
     table_options: list[str],
+    as_json: bool,
 ) -> None:
     """Shows rows of a table."""
     from barnabas.spark.pipelines.runner import TABLES, read_table
@@ -286,7 +300,7 @@ def show_command(
         raise UsageError(f"there is no pipeline {name}; there are {', '.join(TABLES)}")
     with _session("barnabas show", master) as spark:
         options = table_options_of(table_format, catalog, table_options)
-        _print(read_table(spark, out, name, table, options).limit(count))
+        _print(read_table(spark, out, name, table, options).limit(count), as_json)
 
 
 def convert_command(
@@ -321,6 +335,7 @@ def _advise(
     limits: list[str],
     advised: bool,
     clients: str,  # noqa: ARG001 - for the dry run
+    as_json: bool,
 ) -> None:
     from barnabas.cli.quota_output import parse_amount
     from barnabas.spark.pipelines.quota_advice import AdviceOptions
@@ -338,7 +353,10 @@ def _advise(
         raise UsageError(str(error)) from None
     with _session("barnabas quota-advice", master) as spark:
         found = run_advice(spark, out, options, tables)
-        _print(found.select("quota", "user", "client_id", "verdict", "limit", "peak", "mean", "share", "fair_share"))
+        _print(
+            found.select("quota", "user", "client_id", "verdict", "limit", "peak", "mean", "share", "fair_share"),
+            as_json,
+        )
 
 
 def _dry_run(
@@ -355,6 +373,7 @@ def _dry_run(
     limits: list[str],
     advised: bool,
     clients: str,
+    as_json: bool,
 ) -> None:
     from barnabas.spark.pipelines.quota_advice import LIMITS, proposals
     from barnabas.spark.pipelines.quota_dry_run import DryRunOptions
@@ -377,7 +396,8 @@ def _dry_run(
             found.select(
                 "quota", "client_id", "principal", "limit", "peak", "requests", "throttled", "throttle_ms",
                 "max_throttle_ms", "max_behind_ms", "recorded_throttle_ms",
-            )
+            ),
+            as_json,
         )  # fmt: skip
 
 
@@ -464,15 +484,24 @@ def _session(application: str, master: str) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _print(frame: DataFrame) -> None:
-    from barnabas.cli.quota_output import print_rich, table
+def _print(frame: DataFrame, as_json: bool) -> None:
+    from barnabas.cli.quota_output import print_json, print_rich, table
 
-    columns = [name for name in frame.columns if name != "sketch"]
-    rows = [[_text(value) for value in row] for row in frame.select(*columns).collect()]
+    frame = frame.select(*(name for name in frame.columns if name != "sketch"))
+    if as_json:
+        import json
+
+        from pyspark.sql import functions
+
+        # Times and decimals as Spark writes them.
+        text = functions.to_json(functions.struct(*frame.columns), {"ignoreNullFields": "false"})
+        print_json([json.loads(row[0]) for row in frame.select(text).collect()])
+        return
+    rows = [[_text(value) for value in row] for row in frame.collect()]
     if not rows:
         say("The table is empty.\n", sys.stdout)
         return
-    print_rich(table(columns, rows))
+    print_rich(table(frame.columns, rows))
 
 
 def _text(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,32 @@ LEAVES = {path: parser for path, parser in TREE.items() if parser.get_default("r
 def test_all_commands_are_there() -> None:
     assert {path[0] for path in TREE if path} == set(COMMANDS)
     assert len(LEAVES) >= 35
+
+
+ONE_LINE = "says in a line for each thing what it has done; the exit code counts"
+RUNS = "runs until it is stopped or done"
+WRITES = "writes files, and names them"
+WITHOUT_JSON = {
+    ONE_LINE: {
+        "format", "topics alter", "topics delete", "topics delete-records", "groups remove-members", "groups delete",
+        "groups delete-offsets", "configs set", "configs unset", "transactions abort", "transactions fence",
+        "quotas set", "quotas remove", "acls add", "acls remove", "users create", "users alter", "users delete",
+        "tokens renew", "tokens expire", "telemetry subscribe", "telemetry unsubscribe", "pipeline convert",
+    },
+    RUNS: {"start", "container", "pipeline refresh"},
+    WRITES: {
+        "secure", "pipeline init", "completion", "generate compose", "generate systemd", "generate grafana",
+        "generate prometheus",
+    },
+}  # fmt: skip
+"""The commands that print no table, and why they need no JSON."""
+
+
+def test_every_command_that_prints_a_table_prints_json() -> None:
+    without = {" ".join(path): parser for path, parser in LEAVES.items() if "--json" not in parser.format_help()}
+    assert set(without) == {name for names in WITHOUT_JSON.values() for name in names}
+    for name, parser in without.items():
+        assert "print_rich" not in inspect.getsource(parser.get_default("run")), f"{name} prints a table"
 
 
 @pytest.mark.parametrize("path", TREE, ids=lambda path: " ".join(path) or "barnabas")
