@@ -421,6 +421,7 @@ def show_summary(page: Any, where: Path) -> None:
 
 
 def run(seconds: float, out: Path, with_spark: bool) -> None:
+    from barnabas.report.cluster_state import read_cluster
     from barnabas.report.page import make_report
 
     java_problem = find_java_problem() if with_spark else "left out, as asked"
@@ -433,11 +434,13 @@ def run(seconds: float, out: Path, with_spark: bool) -> None:
             if spark is not None:
                 console.print("[bold]Pipelines on Spark[/bold]: what the broker and the clients have recorded")
                 run_pipelines(spark.session(), bootstrap, work / "tables", tenants, lowered_us)
+            with KafkaAdminClient(bootstrap_servers=bootstrap) as admin:
+                cluster = read_cluster(admin)
         show_clients(tenants, seconds)
         if java_problem is not None:
             console.print(f"No pipelines and no report: {java_problem}", markup=False, soft_wrap=True)
             return
-        page = make_report(work / "tables", title="Three tenants, one of them noisy")
+        page = make_report(work / "tables", title="Three tenants, one of them noisy", cluster=cluster)
         page.write_html(work / "report.html")
         page.write_pngs(work / "charts")
         out.mkdir(parents=True, exist_ok=True)

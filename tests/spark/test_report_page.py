@@ -18,6 +18,7 @@ import pytest
 from barnabas.cli.main import run
 from barnabas.report import page_assets
 from barnabas.report.chart import TimeChart
+from barnabas.report.cluster_state import ClusterState, GroupLag, TopicState
 from barnabas.report.page import FEW_ROWS, Report, make_report
 from barnabas.report.page_assets import UPLOT_SHA256, UPLOT_VERSION, asset
 from barnabas.report.palette import DARK, LIGHT, Palette
@@ -28,8 +29,16 @@ from spark.conftest import unavailable
 from spark.report_tables import all_tables, tenant, write_table
 
 CHARTS = ["traffic", "latency", "quotas", "throttling", "shares", "advice", "clients"]
-SECTIONS = ["traffic", "latency", "quotas", "noise", "advice", "clients", "dead-letters"]
+SECTIONS = ["traffic", "topics", "latency", "quotas", "noise", "advice", "clients", "dead-letters"]
 NEVER_CLOSED = {"meta", "br", "wbr"}
+CLUSTER = ClusterState(
+    [TopicState("orders", 12, 4_200_000, 3_400_000_000), TopicState("__consumer_offsets", 50, 310, 52_000)],
+    [
+        GroupLag("billing", "orders", "Empty", 0, 12, 81_300, 9_100, is_abandoned=True),
+        GroupLag("barnabas-pipeline-requests", "__request_log", "Empty", 0, 3, 1_200, 700, is_abandoned=False),
+        GroupLag("shipping", "orders", "Stable", 3, 12, 0, 0, is_abandoned=False),
+    ],
+)
 
 
 class Outline(HTMLParser):
@@ -82,7 +91,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(tables: Path) -> Report:
-    return make_report(tables, "Monday <1>")
+    return make_report(tables, "Monday <1>", cluster=CLUSTER)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +154,7 @@ def test_the_license_of_uplot_is_in_the_page(page: str) -> None:
 
 
 def test_the_same_tables_make_the_same_page(tables: Path, page: str) -> None:
-    assert make_report(tables, "Monday <1>").html() == page
+    assert make_report(tables, "Monday <1>", cluster=CLUSTER).html() == page
 
 
 def test_long_tables_can_be_unfolded(tmp_path: Path) -> None:
@@ -179,7 +188,7 @@ def test_what_is_missing_says_what_to_run(tmp_path: Path) -> None:
     write_table(tmp_path, "quotas", "tenants_1m", [tenant("orders")])
     made = make_report(tmp_path)
     missing = {section.name: section.missing for section in made.sections if section.missing}
-    assert set(missing) == {"latency", "quotas", "advice", "clients"}
+    assert set(missing) == {"topics", "latency", "quotas", "advice", "clients"}
     assert f"barnabas pipeline run requests --once --out {tmp_path}" in missing["latency"]
     assert f"barnabas pipeline run quota-advice --out {tmp_path} --capacity" in missing["advice"]
     assert f"<code>barnabas pipeline run telemetry --once --out {tmp_path}</code>" in made.html()

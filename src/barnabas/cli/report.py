@@ -4,6 +4,7 @@ barnabas report --out tables
 barnabas report --out tables --html monday.html --png charts --open
 barnabas report --out tables --json > monday.json
 barnabas report --out tables --compare monday.json
+barnabas report --out tables --bootstrap-server kafka:9092
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from barnabas.cli.admin import administered
 from barnabas.cli.arguments import add_command
+from barnabas.cli.cluster import Cluster, add_cluster
 from barnabas.cli.console import CommandError, UsageError, reason, say, shown
 
 if TYPE_CHECKING:
@@ -26,7 +29,10 @@ need Spark, only an extra: pip install 'barnabas[report]'.
   barnabas report --out tables --png charts
   barnabas report --out tables --group 'finance=billing*,invoices' --group 'web=shop-*'
   barnabas report --out tables --json > monday.json
-  barnabas report --out tables --compare monday.json"""
+  barnabas report --out tables --compare monday.json
+  barnabas report --out tables --bootstrap-server kafka:9092
+
+If a cluster is named, the page also shows what its topics hold and which groups lag."""
 DEFAULT_OUT: Final = "barnabas-tables"
 DEFAULT_HTML: Final = Path("barnabas-report.html")
 
@@ -60,6 +66,7 @@ def add_report(commands: Commands) -> None:
     parser.add_argument(
         "--compare", type=Path, metavar="FILE", help="show what has changed since the report with this JSON (--json)"
     )
+    add_cluster(parser)
     parser.add_argument("--title", default="Barnabas report", metavar="TEXT", help="the heading of the page")
     parser.add_argument("--open", dest="opens", action="store_true", help="open the page in the browser")
     parser.add_argument(
@@ -77,6 +84,7 @@ def report_command(
     title: str,
     opens: bool,
     as_json: bool,
+    cluster: Cluster,
 ) -> None:
     """Renders the report."""
     from barnabas.cli.output import print_json, print_rich
@@ -84,6 +92,7 @@ def report_command(
 
     if html is None and ((png is None and not as_json) or opens):
         html = DEFAULT_HTML
+    from barnabas.report.cluster_state import read_cluster
     from barnabas.report.page import make_report
     from barnabas.report.table_reader import ReportError
     from barnabas.report.tenancy import parse_groups
@@ -93,8 +102,12 @@ def report_command(
         combined = parse_groups(groups)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    state = None
+    if not cluster.is_default:
+        with administered(cluster) as admin:
+            state = read_cluster(admin)
     try:
-        report = make_report(out, title, Tenancy(by), combined, compare)
+        report = make_report(out, title, Tenancy(by), combined, compare, state)
         if html is not None:
             report.write_html(html)
         pictures = report.write_pngs(png) if png is not None else []

@@ -259,6 +259,25 @@ def client_errors(data: ReportData) -> list[Conclusion]:
     return [Conclusion("client-errors", Level.ALARM, f"{names} could not send {counted(count, 'record')}.")]
 
 
+def lagging(data: ReportData) -> list[Conclusion]:
+    """Finds groups that are behind: those that nobody reads for any more, and the largest of the others."""
+    groups = [one for one in (data.cluster.groups if data.cluster else ()) if one.lag]
+    found = []
+    abandoned: dict[str, int] = {}
+    for one in groups:
+        if one.is_abandoned:
+            abandoned[one.group] = abandoned.get(one.group, 0) + one.lag
+    for name, lag in abandoned.items():
+        text = f"{counted(lag, 'record')} wait for the group {name}, which has no members."
+        command = Command("To see where they are:", f"barnabas groups describe {shlex.quote(name)} --lag")
+        found.append(Conclusion("lagging", Level.WARNING, text, [command]))
+    behind = [one for one in groups if not one.is_abandoned]
+    if behind:
+        names = [f"{one.group} by {counted(one.lag, 'record')} of {one.topic}" for one in behind]
+        found.append(Conclusion("lagging", Level.NOTE, f"Groups that are behind: {listed(names)}."))
+    return found
+
+
 def dead_letters(data: ReportData) -> list[Conclusion]:
     """Finds records that the pipelines could not use."""
     counts = {name: sum(reasons.values()) for name, reasons in (data.dead_letters or {}).items()}
@@ -309,6 +328,7 @@ RULES: Final[Sequence[Callable[[ReportData], list[Conclusion]]]] = (
     noisy,
     throttled,
     client_errors,
+    lagging,
     dead_letters,
     dry_run,
     slow,

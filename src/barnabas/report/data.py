@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from barnabas.report.clients import ClientHealth, read_clients
+from barnabas.report.cluster_state import ClusterState
 from barnabas.report.latency import Latency, read_latency
 from barnabas.report.quota_use import Advice, QuotaUse, read_advice, read_quota_use
 from barnabas.report.table_reader import TableReader
@@ -29,9 +30,11 @@ class ReportData:
     clients: ClientHealth | None = None
     dead_letters: Mapping[str, Mapping[str, int]] | None = None
     """By pipeline and reason."""
+    cluster: ClusterState | None = None
+    """Topics and groups, if a cluster was asked."""
 
 
-def read_data(tables: TableReader, names: TenantNames) -> ReportData:
+def read_data(tables: TableReader, names: TenantNames, cluster: ClusterState | None = None) -> ReportData:
     """Reads the tables."""
     traffic = read_traffic(tables, names)
     return ReportData(
@@ -42,6 +45,7 @@ def read_data(tables: TableReader, names: TenantNames) -> ReportData:
         read_advice(tables),
         read_clients(tables, traffic.colors if traffic else ()),
         {name: count_dead_letters(tables, name) for name in STREAMS if name in tables.pipelines},
+        cluster,
     )
 
 

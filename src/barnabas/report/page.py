@@ -13,6 +13,7 @@ from barnabas.report import sections
 from barnabas.report.chart import Chart
 from barnabas.report.chart_html import chart_html
 from barnabas.report.chart_png import write_png
+from barnabas.report.cluster_state import ClusterState
 from barnabas.report.comparison import compare, read_earlier
 from barnabas.report.conclusions import Conclusion, draw_conclusions
 from barnabas.report.data import read_data
@@ -80,17 +81,18 @@ def make_report(
     tenancy: Tenancy = Tenancy.CLIENT_ID,
     groups: Mapping[str, Sequence[str]] | None = None,
     earlier: Path | None = None,
+    cluster: ClusterState | None = None,
 ) -> Report:
     """Reads the tables below a directory; raises `ReportError` if there are none.
 
     ``groups`` combines tenants (see `barnabas.report.tenancy.TenantNames`). ``earlier`` is a file with the JSON of the
-    report to compare with.
+    report to compare with. ``cluster`` has topics and groups as they are now (`read_cluster`).
     """
     with extra("report", "a report"):  # fails before any work is done
         import pyarrow as pa  # noqa: F401
     before = None if earlier is None else read_earlier(earlier)
     tables = TableReader(out)
-    data = read_data(tables, TenantNames(tenancy, groups or {}, find_nodes(tables)))
+    data = read_data(tables, TenantNames(tenancy, groups or {}, find_nodes(tables)), cluster)
     summary = make_summary(data)
     comparison = None if before is None else compare(before, summary)
     conclusions = draw_conclusions(data, comparison)
@@ -98,6 +100,7 @@ def make_report(
     shown = [
         *([] if comparison is None else [sections.comparison_section(comparison)]),
         sections.traffic_section(data.traffic, tables),
+        sections.topic_section(data.cluster, tables),
         sections.latency_section(data.latency, tables),
         sections.quota_section(data.quota_use, data.traffic, tables),
         sections.noise_section(data.traffic, tables),

@@ -7,6 +7,7 @@ from typing import Final
 
 from barnabas.report import charts
 from barnabas.report.clients import ClientHealth
+from barnabas.report.cluster_state import ClusterState
 from barnabas.report.comparison import Amounts, Comparison, change, change_text
 from barnabas.report.data import STREAMS
 from barnabas.report.failures import Failures
@@ -43,6 +44,44 @@ def traffic_section(traffic: Traffic | None, tables: TableReader) -> Section:
     ]
     return Section(
         "traffic", "Traffic", lead, [charts.traffic_chart(traffic)], [SectionTable("Tenants", headers, rows)]
+    )
+
+
+def topic_section(cluster: ClusterState | None, tables: TableReader) -> Section:
+    lead = (
+        "What topics hold, and how far groups are behind, when this report was made. Sizes are those of the logs of "
+        "all replicas."
+    )
+    title = "Topics and lag"
+    if cluster is None:
+        command = f"barnabas report --out {tables.out} --bootstrap-server HOST:PORT"
+        return Section("topics", title, lead, [], [], f"No cluster was asked. Run: {command}")
+    topics: Rows = [
+        (one.name, _number(one.partitions), _number(one.records), Cell(size(one.bytes), one.bytes))
+        for one in cluster.topics
+    ]
+    groups: Rows = [
+        (
+            one.group,
+            one.topic,
+            Cell(number(one.lag), one.lag, one.lag > 0 and one.is_abandoned),
+            _number(one.largest),
+            _number(one.partitions),
+            _number(one.members),
+            one.state,
+        )
+        for one in cluster.groups
+    ]
+    headers = ("group", "topic", "lag", "of one partition", "partitions", "members", "state")
+    return Section(
+        "topics",
+        title,
+        lead,
+        [],
+        [
+            SectionTable("Groups", headers, groups),
+            SectionTable("Topics", ("topic", "partitions", "records", "size"), topics),
+        ],
     )
 
 

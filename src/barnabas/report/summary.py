@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, Final
 
 from barnabas.report.conclusions import Conclusion
@@ -94,6 +95,8 @@ def make_summary(data: ReportData) -> dict[str, Any]:
             }
             for one in health.clients
         ],
+        "topics": None if data.cluster is None else [asdict(one) for one in data.cluster.topics],
+        "groups": None if data.cluster is None else [asdict(one) for one in data.cluster.groups],
     }
 
 
