@@ -12,6 +12,7 @@ DEV    := $(VENV)/.installed-dev
 BUILT  := pyproject.toml setup.py constraints.txt $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null)
 JARS   := $(foreach set,jars storage-jars server-jars streams-jars spark-jars,target/$(set)/.fetched)
 MVN    := $(shell command -v mvn 2>/dev/null)
+GO     := $(shell command -v go 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo setup jars test check lint types imports unit pure versions versions-full bench bench-quick fuzz \
@@ -96,7 +97,14 @@ versions-full: setup $(PYTHON_JAR) ## the unit and client tests on each of them
 	$(BIN)/python tests/versions.py --full
 
 # Programs of other projects that only the nightly tests start.
-PROGRAMS := $(if $(MVN),$(foreach set,connect flink,target/$(set)-jars/.fetched))
+PROGRAMS := $(if $(MVN),$(foreach set,connect flink,target/$(set)-jars/.fetched)) $(if $(GO),target/collector/.fetched)
+
+# Behind a module proxy without a checksum database, set GONOSUMDB.
+target/collector/.fetched: tests/collector.yaml
+	rm -rf $(@D) && mkdir -p $(@D)
+	GOBIN=$(CURDIR)/$(@D) $(GO) install go.opentelemetry.io/collector/cmd/builder@v0.130.0
+	cd $(@D) && ./builder --config $(CURDIR)/$<
+	touch $@
 
 fuzz: setup $(PROGRAMS) ## the long runs: 1,000,000 mutated requests, random ones beside Apache Kafka, every nightly test
 	$(BIN)/python -m pytest -n 2 -m nightly

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import doctest
 import importlib.util
 import os
 import re
@@ -25,6 +26,7 @@ from barnabas.cli.console import CommandError
 from barnabas.cli.main import make_parser
 from barnabas.clients.admin import AsyncKafkaAdminClient, KafkaAdminClient
 from barnabas.clients.consumer import AsyncKafkaConsumer, KafkaConsumer
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from documents import ROOT, Block, blocks_of, is_test, run_program
 from unit.cli.command_line import broker as started
 from unit.cli.command_line import environment
@@ -94,16 +96,79 @@ def test_the_versions_of_programs_are_those_that_are_tested(program: str) -> Non
     assert f"| {program} {version} | tested |" in (ROOT / "docs" / "works-with.md").read_text(encoding="utf-8")
 
 
+def test_the_version_of_the_collector_is_the_one_that_is_tested() -> None:
+    manifest = (ROOT / "tests" / "collector.yaml").read_text(encoding="utf-8")
+    (version,) = re.findall(r"/kafkametricsreceiver v(\S+)", manifest)
+    page = (ROOT / "docs" / "works-with.md").read_text(encoding="utf-8")
+    assert f"| OpenTelemetry Collector {version}, its Kafka metrics receiver | tested" in page
+    assert f"builder@v{version}" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def run_tests(directory: Path, count: int) -> None:
+    """Runs the files with tests in a directory, all of which have to pass."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "error"]
+    result = subprocess.run(
+        command, cwd=directory, env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert f"{count} passed" in result.stdout, result.stdout + result.stderr
+
+
 def test_the_tests_in_the_quick_start_pass(tmp_path: Path) -> None:
     tests = [block for block in blocks_of(QUICK_START) if is_test(block)]
     for number, block in enumerate(tests):
         (tmp_path / f"test_{number}.py").write_text(block.code)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "error"]
-    result = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
-    assert f"{len(tests)} passed" in result.stdout, result.stdout + result.stderr
     assert len(tests) == 2
+    run_tests(tmp_path, len(tests))
+
+
+RUN_BY: Final = {
+    "README.md": ("tests/test_documents.py", {"python"}),
+    "backup.md": ("tests/system/test_backup_page.py", {"sh"}),
+    "cli.md": ("tests/unit/cli/test_cli_docs.py", {"console"}),
+    "clients.md": ("tests/test_documents.py", {"python"}),
+    "migration.md": ("tests/test_documents.py", {"python", "text"}),
+    "operations.md": ("tests/test_documents.py", {"python"}),
+    "protocol.md": ("tests/test_documents.py", {"python"}),
+    "quickstart.md": ("tests/test_documents.py", {"console", "python", "text"}),
+    "security.md": ("tests/security/test_security_page.py", {"ini", "properties", "python", "sh"}),
+}
+"""The pages whose blocks a test runs, that test, and the languages of those blocks."""
+_MARKED_BLOCK: Final = re.compile(r"(?:<!-- not run: (.+) -->\n\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_code_is_run_or_says_why_not(page: Path) -> None:
+    """A block without a language is to be read: a diagram, output, or commands (whose syntax is checked below)."""
+    test, languages = RUN_BY.get(page.name, ("", set()))
+    assert not test or page.name in (ROOT / test).read_text(encoding="utf-8"), f"{test} does not run {page.name}"
+    for reason, language, code in _MARKED_BLOCK.findall(page.read_text(encoding="utf-8")):
+        if reason:
+            assert language, "a block without a language is not run anyway"
+            if language == "python":
+                compile(code, page.name, "exec")
+        else:
+            assert not language or language in languages, f"{page.name}: nothing runs this block: {code[:60]!r}"
+
+
+def test_the_python_of_the_readme_and_of_the_page_on_operations(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    assert run_program("operations.md", blocks_of("operations.md"), broker.bootstrap_servers) == 1
+    found = _MARKED_BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    with_fixture, program = (code for reason, language, code in found if language == "python" and not reason)
+    exec(compile(program, "README.md", "exec"), {})
+    (tmp_path / "test_readme.py").write_text(f"import confluent_kafka\n\n{with_fixture}")
+    run_tests(tmp_path, 1)
+
+
+def test_the_worked_example_of_the_page_on_the_protocol() -> None:
+    examples = [block.code for block in blocks_of("protocol.md") if block.code.startswith(">>>")]
+    names = {"HeartbeatRequest": HeartbeatRequest}
+    # The last line of an example may be an error, cut off with dots; doctest wants its traceback.
+    error = re.compile(r"^(\w+Error: .*), \.\.\.$", re.MULTILINE)
+    text = error.sub(r"Traceback (most recent call last):\n\1...", "\n".join(examples))
+    test = doctest.DocTestParser().get_doctest(text, names, "protocol.md", None, 0)
+    assert len(test.examples) == 4
+    flags = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
+    assert doctest.DocTestRunner(optionflags=flags).run(test).failed == 0
 
 
 # ---------------------------------------------------------------------------------------------------- commands
@@ -215,7 +280,10 @@ def test_every_method_of_the_consumer_that_is_named_exists(client: type) -> None
     assert len(named) > 20
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+OTHER_PAGES: Final = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md")]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         if target.startswith("https://"):
