@@ -280,7 +280,9 @@ def test_every_method_of_the_consumer_that_is_named_exists(client: type) -> None
     assert len(named) > 20
 
 
-OTHER_PAGES: Final = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md")]
+OTHER_PAGES: Final = [
+    ROOT / name for name in ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md")
+]
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES], ids=lambda page: str(page.relative_to(ROOT)))

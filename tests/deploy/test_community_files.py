@@ -39,13 +39,6 @@ def test_the_hooks_are_those_of_make_check() -> None:
         assert hook["entry"].removesuffix(" --force-exclude") in makefile
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "deploy/README.md"])
-def test_links_lead_somewhere(name: str) -> None:
-    page = ROOT / name
-    for target in re.findall(r"\]\((?!https://)([^)#]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
-
-
 def test_the_map_has_every_directory_and_names_tests_that_exist() -> None:
     text = (ROOT / "docs" / "code-map.md").read_text(encoding="utf-8")
     first = text.split("## The repository")[1].split("\n## ")[0]
