@@ -277,9 +277,10 @@ def api_page(page: ApiPage) -> str:
 
 
 def public_names(module: str) -> list[str]:
-    """Returns the public names of a module: clients first, then the others by name."""
+    """Returns the public names of a module: clients first, the ordinary one before the other, the rest by name."""
     names = importlib.import_module(module).__all__
-    return sorted(names, key=lambda name: ("Client" not in name or name.endswith(("Config", "Error", "Entity")), name))
+    clients = {name for name in names if name.endswith("Client")}
+    return sorted(names, key=lambda name: (name not in clients, name.startswith("Async"), name))
 
 
 def commands_page() -> str:

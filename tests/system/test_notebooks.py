@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,8 +58,7 @@ def test_a_notebook_prints_what_is_stored_in_it(name: str, tmp_path: Path, monke
 
 def store() -> None:
     """Runs the notebooks and stores what they print."""
-    import nbformat
-
+    nbformat: Any = import_module("nbformat")  # it has hardly any types
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
         notebook = read(path)
         run(notebook, path.parent)
