@@ -47,7 +47,7 @@ class BulkLane:
         self._waiting_bytes = 0
         self.running: set[Request] = set()
         """The requests that handlers are running. It may be tested for emptiness without the lock."""
-        self.unanswered: set[Request] = set()
+        self.without_response: set[Request] = set()
         """The requests that were started and have no response yet, some of which wait for something else by now."""
         self._unsent: list[weakref.ref[BulkResponse]] = []
 
@@ -71,7 +71,7 @@ class BulkLane:
         request = self._waiting.popleft()
         self._waiting_bytes -= request.size
         self.running.add(request)
-        self.unanswered.add(request)
+        self.without_response.add(request)
         return request
 
     def done(self, request: Request) -> None:

@@ -270,7 +270,7 @@ class RequestChannel:
     @property
     def has_bulk(self) -> bool:
         """Whether a bulk request is in flight. Its objects make a garbage collection slow."""
-        return bool(self._bulk.unanswered)
+        return bool(self._bulk.without_response)
 
     def is_bulk(self, request: Request) -> bool:
         """Whether a handler has taken this request from the bulk lane."""
@@ -422,8 +422,8 @@ class RequestChannel:
             raise AlreadyRespondedError(f"{request!r} got a second response")
         if request.envelope is not None:
             request.envelope.claim_response()
-        if self._bulk.unanswered and request in self._bulk.unanswered:
-            self._bulk.unanswered.discard(request)
+        if self._bulk.without_response and request in self._bulk.without_response:
+            self._bulk.without_response.discard(request)
             if request not in self._bulk.running:  # otherwise its handler may still need it
                 request.forget_entries()
         processor = self._processors.get(request.processor_id)

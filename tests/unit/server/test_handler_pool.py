@@ -118,7 +118,7 @@ def test_a_request_is_handled_on_a_handler_thread_with_the_local_of_that_thread(
 
 
 @pytest.mark.mechanism("N12")
-@pytest.mark.parametrize("answered", [False, True], ids=["unanswered", "answered"])
+@pytest.mark.parametrize("answered", [False, True], ids=["without_response", "answered"])
 def test_a_handler_that_raises_leaves_its_thread_alive(answered: bool, caplog: pytest.LogCaptureFixture) -> None:
     def handle(request: Request, local: RequestLocal) -> None:
         if answered or request.correlation_id != 1:
