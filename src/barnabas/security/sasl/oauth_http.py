@@ -20,11 +20,23 @@ _PERMANENT: Final = frozenset({400, 401, 402, 403, 404, 405, 406, 407, 409, 410,
 
 
 class HttpError(BarnabasError):
-    """A request to an identity provider failed; ``permanent`` if another attempt is useless."""
+    """A request failed; ``permanent`` if another attempt is useless.
 
-    def __init__(self, message: str, *, permanent: bool = False) -> None:
+    ``status`` and ``fields`` are the status and the JSON object of the response, if there were such.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        permanent: bool = False,
+        status: int | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(message)
         self.permanent = permanent
+        self.status = status
+        self.fields = fields or {}
 
 
 def check_url(url: str, setting: str) -> str:
@@ -62,8 +74,12 @@ def fetch_json(
             body = response.read(MAX_BYTES + 1)
     except urllib.error.HTTPError as error:
         with error:
+            fields = _fields(error)
             raise HttpError(
-                f"{url} responded with status {error.code}{_explanation(error)}", permanent=error.code in _PERMANENT
+                f"{url} responded with status {error.code}{_explanation(fields)}",
+                permanent=error.code in _PERMANENT,
+                status=error.code,
+                fields=fields,
             ) from None
     except (OSError, HTTPException) as error:
         raise HttpError(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from None
@@ -75,10 +91,16 @@ def fetch_json(
         raise HttpError(f"the response of {url} is not JSON") from None
 
 
-def _explanation(error: urllib.error.HTTPError) -> str:
-    """Returns the error fields of RFC 6749, section 5.2, which contain no secrets."""
+def _fields(error: urllib.error.HTTPError) -> Mapping[str, Any]:
     try:
         fields = json.loads(error.read(MAX_BYTES))
-        return f": {fields['error']} {fields.get('error_description', '')}".rstrip()[:500]
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, HTTPException, RecursionError):
+    except (ValueError, OSError, HTTPException, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _explanation(fields: Mapping[str, Any]) -> str:
+    """Returns the error fields of RFC 6749, section 5.2, which contain no secrets."""
+    if "error" not in fields:
         return ""
+    return f": {fields['error']} {fields.get('error_description', '')}".rstrip()[:500]
