@@ -70,7 +70,13 @@ class FileLayout:
 
 def write_files(frame: DataFrame, layout: FileLayout, storage: TableStorage, prefix: str) -> list[DataFile]:
     """Runs the frame, and writes a file per task and partition value. A commit has to add them to the table."""
-    columns = [one.name for one in layout.schema.fields]
+    from pyspark.sql import functions as sf  # an extra
+
+    present = set(frame.columns)
+    columns = [
+        sf.col(f"`{one.name}`") if one.name in present else sf.lit(None).cast(one.dataType).alias(one.name)
+        for one in layout.schema.fields
+    ]
     write = file_writer(layout, storage, prefix)
     rows = frame.select(*columns).mapInArrow(write, _REPORT).collect()
     return [DataFile(row["path"], row["size"], row["rows"], json.loads(row["partition"]), row["stats"]) for row in rows]
@@ -234,12 +240,20 @@ def _json(value: Any) -> Any:
     return value.isoformat() if isinstance(value, dt.date) else value
 
 
-def read_files(names: Iterable[str], storage: TableStorage, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of Parquet files, with exactly these columns and types."""
-    import pyarrow.parquet as pq  # runs on Spark's workers
+def read_files(
+    names: Iterable[str], storage: TableStorage, schema: pa.Schema, file_column: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of Parquet files, with exactly these columns and types. Columns that a file does not have are null.
+
+    ``file_column``: a further column with the name of the file.
+    """
+    import pyarrow as pa  # runs on Spark's workers
+    import pyarrow.dataset as ds  # runs on Spark's workers
 
     files = storage.file_system()
     for name in names:
-        yield from (
-            pq.read_table(name, columns=schema.names, filesystem=files).select(schema.names).cast(schema).to_batches()
-        )
+        for batch in ds.dataset(name, schema=schema, filesystem=files, format="parquet").to_batches():
+            if file_column is None:
+                yield batch
+            else:
+                yield batch.append_column(file_column, pa.repeat(name.rpartition("/")[2], batch.num_rows))

@@ -10,13 +10,16 @@ import datetime as dt
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.extras import extra
 from barnabas.spark.pipelines.config import DELTA, ICEBERG, TableOptions
 from barnabas.spark.pipelines.data_files import BATCH_FILE, MERGED, DataFile, FileLayout
 from barnabas.spark.pipelines.table_storage import TableStorage, local_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 QUERY: Final = "barnabas.query-id"
 BATCH: Final = "barnabas.batch-id"
@@ -27,6 +30,10 @@ SMALL_BYTES: Final = 16 << 20
 _ATTEMPTS: Final = 5
 _OWN_RETRIES: Final = {"commit.retry.num-retries": "0"}
 """pyiceberg would repeat an append that another commit came before, without a look at the batch in it."""
+
+
+class TableChangedError(Exception):
+    """Somebody else has changed the files of a table that were about to be replaced. The batch can run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +77,25 @@ class OpenTable(Protocol):
     def append(self, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
         """Adds the files of a batch in one commit, unless the table holds the batch already."""
 
-    def replace(self, removed: Sequence[TableFile], added: Sequence[DataFile], *, same_rows: bool) -> None:
-        """Puts files in the place of others in one commit. ``same_rows``: the content is the same, in other files."""
+    def schema(self) -> pa.Schema:
+        """The columns of the current version."""
+
+    def add_columns(self, layout: FileLayout) -> None:
+        """Adds the columns, and the fields of structs, that the table does not have yet. They are null in its rows."""
+
+    def replace(
+        self,
+        removed: Sequence[TableFile],
+        added: Sequence[DataFile],
+        *,
+        same_rows: bool,
+        batch: tuple[str, int] | None = None,
+    ) -> None:
+        """Puts files in the place of others in one commit. Fails if one of the others is no longer in the table.
+
+        ``same_rows``: the content is the same, in other files. ``batch``: the query and the batch that the commit
+        holds; nothing happens if the table holds it already.
+        """
 
     def files(self, time_column: str | None = None) -> list[TableFile]:
         """The data files of the current version."""
@@ -130,35 +154,54 @@ class DeltaTableFormat:
     def last_batch(self, query_id: str) -> int:
         return _version(self._load().transaction_version(query_id))
 
+    def schema(self) -> pa.Schema:
+        import pyarrow as pa  # an extra
+
+        return pa.schema(self._load().schema())
+
+    def add_columns(self, layout: FileLayout) -> None:
+        from deltalake import write_deltalake  # an extra
+
+        # delta-rs adds fields of structs only while it writes.
+        write_deltalake(self._load(), layout.table_schema().empty_table(), mode="append", schema_mode="merge")
+
     def append(self, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
+        self.replace((), files, same_rows=False, batch=(query_id, batch_id))
+
+    def replace(
+        self,
+        removed: Sequence[TableFile],
+        added: Sequence[DataFile],
+        *,
+        same_rows: bool,
+        batch: tuple[str, int] | None = None,
+    ) -> None:
         from deltalake import CommitProperties, Transaction  # an extra
-
-        table = self._load()
-        if _version(table.transaction_version(query_id)) >= batch_id:
-            return
-        self._commit(
-            table,
-            [_add_action(one, data_change=True) for one in files],
-            CommitProperties(app_transactions=[Transaction(query_id, batch_id)]),
-        )
-
-    def replace(self, removed: Sequence[TableFile], added: Sequence[DataFile], *, same_rows: bool) -> None:
         from deltalake.transaction import RemoveAction  # an extra
 
+        table = self._load()
+        properties = None
+        if batch is not None:
+            if _version(table.transaction_version(batch[0])) >= batch[1]:
+                return
+            properties = CommitProperties(app_transactions=[Transaction(*batch)])
+        if missing := {one.path for one in removed} - {one.path for one in self._files(table)}:
+            # delta-rs itself would commit, and the rows of such a file would be in the table twice.
+            raise TableChangedError(f"{self._location} was changed meanwhile: {min(missing)} is no longer in it")
         now_ms = SYSTEM_CLOCK.milliseconds()
         actions: list[Any] = [_add_action(one, data_change=not same_rows) for one in added]
         actions += [RemoveAction(one.path, not same_rows, now_ms, one.size, {}) for one in removed]
-        self._commit(self._load(), actions, None)
-
-    @staticmethod
-    def _commit(table: Any, actions: list[Any], properties: Any) -> None:
         partition_by = list(table.metadata().partition_columns)
         table.create_write_transaction(actions, "append", table.schema(), partition_by, commit_properties=properties)
 
     def files(self, time_column: str | None = None) -> list[TableFile]:
+        return self._files(self._load(), time_column)
+
+    @staticmethod
+    def _files(table: Any, time_column: str | None = None) -> list[TableFile]:
         import pyarrow as pa  # an extra
 
-        actions = pa.table(self._load().get_add_actions(flatten=True))
+        actions = pa.table(table.get_add_actions(flatten=True))
         found = []
         for row in actions.to_pylist():
             first, last = row.get(f"min.{time_column}"), row.get(f"max.{time_column}")
@@ -284,18 +327,46 @@ class IcebergTableFormat:
 
         self._commit(add)
 
-    def replace(self, removed: Sequence[TableFile], added: Sequence[DataFile], *, same_rows: bool) -> None:  # noqa: ARG002
+    def schema(self) -> pa.Schema:
+        return self._load().schema().as_arrow()
+
+    def add_columns(self, layout: FileLayout) -> None:
+        def add(table: Any) -> None:
+            with table.update_schema() as update:
+                update.union_by_name(layout.file_schema())
+
+        self._commit(add)
+
+    def replace(
+        self,
+        removed: Sequence[TableFile],
+        added: Sequence[DataFile],
+        *,
+        same_rows: bool,  # noqa: ARG002 - Iceberg has no such mark
+        batch: tuple[str, int] | None = None,
+    ) -> None:
+        from pyiceberg.exceptions import ValidationException  # an extra
         from pyiceberg.io.pyarrow import parquet_file_to_data_file  # an extra
 
-        def change(table: Any) -> None:
-            with table.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
-                for old in removed:
-                    snapshot.delete_data_file(old.handle)
-                for new in added:
-                    uri = self._data_uri(new)
-                    snapshot.append_data_file(parquet_file_to_data_file(table.io, table.metadata, uri))
+        noted = {} if batch is None else {QUERY: batch[0], BATCH: str(batch[1])}
 
-        self._commit(change)
+        def change(table: Any) -> None:
+            if batch is not None and self._last_batch(table, batch[0]) >= batch[1]:
+                return
+            with table.transaction() as transaction:
+                if noted:
+                    transaction.set_properties(**noted, **_OWN_RETRIES)
+                with transaction.update_snapshot(snapshot_properties=noted).overwrite() as snapshot:
+                    for old in removed:
+                        snapshot.delete_data_file(old.handle)
+                    for new in added:
+                        uri = self._data_uri(new)
+                        snapshot.append_data_file(parquet_file_to_data_file(table.io, table.metadata, uri))
+
+        try:
+            self._commit(change)
+        except ValidationException as error:
+            raise TableChangedError(f"{self._location} was changed meanwhile: {error}") from None
 
     def _commit(self, change: Callable[[Any], None]) -> None:
         """Changes the table. If another commit comes in between, looks at the table again and tries again."""

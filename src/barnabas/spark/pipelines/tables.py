@@ -18,12 +18,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from barnabas.spark.pipelines.config import DELTA, ICEBERG, TableOptions
 from barnabas.spark.pipelines.data_files import BATCH_FILE, MERGED, DataFile, FileLayout, read_files, write_files
+from barnabas.spark.pipelines.row_changes import OP, POSITION, UPSERT, Position, is_before, is_later
+from barnabas.spark.pipelines.schema_drift import merged_type, plain_type
 from barnabas.spark.pipelines.table_formats import (
     SMALL_BYTES,
     DeltaTableFormat,
@@ -48,6 +50,8 @@ CONVERTING: Final = "_barnabas/converting.json"
 """List of the old files of a table whose conversion has not ended."""
 DELTA_LOG: Final = "_delta_log"
 CATALOG: Final = "catalog.db"
+FILE: Final = "_file"
+"""Column with the name of the data file that a row is in, while changes are merged."""
 _SIMPLE_COLUMNS: Final = re.compile(r",(?![^<]*>)")
 """Commas between columns, but not those within a type such as ``map<string, string>``."""
 Merge = Callable[["DataFrame"], "DataFrame"]
@@ -76,6 +80,8 @@ class Table:
     """Name of the column with the day of ``time_column``, if the table is partitioned by it."""
     path: str | None = None
     """Directory below that of the pipeline, if it is not the name."""
+    key: tuple[str, ...] = ()
+    """Columns that tell the rows of a table apart that changes are merged into."""
 
     @property
     def directory(self) -> str:
@@ -173,6 +179,26 @@ class TableStore:
             if not opened.exists():
                 opened.create(table.layout(), table.time_column if table.day_column else None)
 
+    def prepare(self, table: Table) -> Table:
+        """Creates a table, or adds the columns to it that it does not have. Returns it with all columns that it has.
+
+        Raises `DriftError` if a column has another type.
+        """
+        import pyarrow as pa  # an extra
+        from pyspark.sql.pandas.types import from_arrow_schema  # an extra
+
+        self.create((table,))
+        opened = self.open(table)
+        stored, wanted = opened.schema(), table.layout().table_schema()
+        merged = merged_type(pa.struct(list(stored)), pa.struct(list(wanted)))
+        whole = replace(table, schema=from_arrow_schema(pa.schema(list(merged))))
+        layout = whole.layout()
+        added = [one for one in layout.table_schema() if one.name not in layout.partition_by]
+        known = [one for one in stored if one.name not in layout.partition_by]
+        if plain_type(pa.struct(added)) != plain_type(pa.struct(known)):
+            opened.add_columns(layout)
+        return whole
+
     # ------------------------------------------------------------------------------------------------ batches
 
     def state(self) -> BatchState:
@@ -199,6 +225,43 @@ class TableStore:
             opened.append(files, query_id, batch_id)
         return sum(file.rows for file in files)
 
+    def merge(
+        self, table: Table, changes: DataFrame, truncates: Sequence[Position], query_id: str, batch_id: int
+    ) -> None:
+        """Applies the last change of each key to a table, unless the table holds the batch.
+
+        ``changes`` has the columns of the table and `OP`, and one row for each key; it is used several times. Files
+        that hold rows of these keys are written anew without them, and the new rows beside: one commit.
+        """
+        from pyspark.sql.types import StructType  # an extra
+
+        opened = self.open(table)
+        if opened.last_batch(query_id) >= batch_id:
+            return
+        spark = changes.sparkSession
+        key = [f"`{name}`" for name in table.key]
+        files = opened.files()
+        wanted = {*table.key, *POSITION}
+        narrow = replace(table, schema=StructType([one for one in table.spark_schema() if one.name in wanted]))
+        found = _matches(self._read(spark, narrow, opened, files, FILE), changes, table.key).persist()
+        try:
+            # Only in the rare case of a change that is older than the row has this more than no rows.
+            late = found.where("later").select(*key)
+            if not late.isEmpty():
+                changes = changes.join(late, list(table.key), "left_anti")
+            changed = {row[FILE] for row in found.where("not later").select(FILE).distinct().collect()}
+            taken = [one for one in files if truncates or one.path.rpartition("/")[2] in changed]
+            kept = self._read(spark, table, opened, taken).join(changes.select(*key), list(table.key), "left_anti")
+            if truncates:
+                kept = kept.where(~is_before(truncates))
+            rows = kept.unionByName(changes.where(f"{OP} = '{UPSERT}'").drop(OP), allowMissingColumns=True)
+            rows = rows.coalesce(_parallelism(spark))
+            made = write_files(rows, table.layout(), opened.storage(), f"{BATCH_FILE}-{batch_id:09d}")
+        finally:
+            found.unpersist()
+        if taken or made:
+            opened.replace(taken, made, same_rows=False, batch=(query_id, batch_id))
+
     def overwrite(self, table: Table, frame: DataFrame) -> None:
         """Puts rows in the place of all that the table has."""
         opened = self.open(table)
@@ -214,24 +277,34 @@ class TableStore:
         return table.merge(frame) if table.merge is not None and merged else frame
 
     @staticmethod
-    def _read(spark: SparkSession, table: Table, opened: OpenTable, files: Sequence[TableFile]) -> DataFrame:
+    def _read(
+        spark: SparkSession, table: Table, opened: OpenTable, files: Sequence[TableFile], file_column: str | None = None
+    ) -> DataFrame:
+        """The rows of files; with the name of the file in a further column, if that is wanted."""
+        from pyspark.sql import functions as sf  # an extra
+        from pyspark.sql.types import StringType, StructField, StructType  # an extra
+
         schema = table.spark_schema()
+        with_file = (
+            schema if file_column is None else StructType([*schema.fields, StructField(file_column, StringType())])
+        )
         if not files:
-            return spark.createDataFrame([], schema)
+            return spark.createDataFrame([], with_file)
         uris = [opened.uri(one) for one in files]
         storage = opened.storage()
         if local_path(storage.location) is not None:
-            return spark.read.schema(schema).parquet(*uris)
+            rows = spark.read.schema(schema).parquet(*uris)
+            return rows if file_column is None else rows.select("*", sf.col("_metadata.file_name").alias(file_column))
         # An object store: Spark itself reads it only with a connector jar.
         names = [one.removeprefix(f"{storage.location}/") for one in uris]
         arrow_schema = table.layout().file_schema()
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                yield from read_files(batch.column("name").to_pylist(), storage, arrow_schema)
+                yield from read_files(batch.column("name").to_pylist(), storage, arrow_schema, file_column)
 
         listed = spark.createDataFrame([(one,) for one in names], "name string")
-        return listed.repartition(min(len(names), 2 * parallelism(spark))).mapInArrow(read, schema)
+        return listed.repartition(min(len(names), 2 * parallelism(spark))).mapInArrow(read, with_file)
 
     # ------------------------------------------------------------------------------------------------ maintenance
 
@@ -280,6 +353,16 @@ class TableStore:
         finally:
             merged.unpersist()
         opened.replace(taken, made, same_rows=True)
+
+
+def _matches(stored: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataFrame:
+    """The rows that have a change: key, file, and whether the row is from a later change."""
+    from pyspark.sql import functions as sf  # an extra
+
+    columns = [sf.col(f"`{name}`") for name in key]
+    rows = stored.select(*columns, FILE, sf.struct(*POSITION).alias("row"))
+    with_change = rows.join(changes.select(*columns, sf.struct(*POSITION).alias("change")), list(key))
+    return with_change.select(*columns, FILE, is_later(sf.col("row"), sf.col("change")).alias("later"))
 
 
 def _split_at(rows: DataFrame, column: str, boundary_us: int, files: Sequence[TableFile]) -> list[DataFrame]:

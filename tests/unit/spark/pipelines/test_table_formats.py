@@ -9,16 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
 from barnabas.spark.pipelines.config import DELTA, ICEBERG, TABLE_FORMATS, TableOptions
 from barnabas.spark.pipelines.data_files import DataFile, FileLayout, file_writer
-from barnabas.spark.pipelines.table_formats import IcebergTableFormat, OpenTable
+from barnabas.spark.pipelines.schema_drift import DriftError
+from barnabas.spark.pipelines.table_formats import IcebergTableFormat, OpenTable, TableChangedError
 from barnabas.spark.pipelines.table_storage import TableStorage
 from barnabas.spark.pipelines.tables import (
     BatchState,
     ForeignTablesError,
     OldTablesError,
+    Table,
     TableStore,
     pipeline_store,
 )
@@ -114,6 +116,44 @@ def test_files_are_replaced_in_one_commit_and_removed_later(table: OpenTable) ->
     assert table.last_batch("q") == 3
     table.append(write(table, 3), "q", 3)
     assert len(numbers(table)) == 4
+
+
+def test_files_are_replaced_by_a_batch_once(table: OpenTable) -> None:
+    table.append(write(table, 0, 1), "q", 0)
+    table.append(write(table, 5), "q", 1)
+    old = [one for one in table.files("time") if one.first_us == 0]
+    for _ in range(2):
+        table.replace(old, write(table, 0, 2), same_rows=False, batch=("q", 2))
+    assert numbers(table) == [0, 2, 5]
+    assert table.last_batch("q") == 2
+    table.append(write(table, 7), "q", 2)
+    assert numbers(table) == [0, 2, 5]
+
+
+def test_files_that_somebody_else_has_replaced_are_not_replaced_again(table: OpenTable) -> None:
+    """Otherwise the rows of both would be in the table."""
+    table.append(write(table, 0, 1), "q", 0)
+    old = table.files()
+    table.replace(old, write(table, 0, 1, prefix="merged"), same_rows=True)
+    with pytest.raises(TableChangedError, match="was changed meanwhile"):
+        table.replace(old, write(table, 0, 2), same_rows=False, batch=("q", 1))
+    assert (numbers(table), table.last_batch("q")) == ([0, 1], 0)
+
+
+def test_columns_are_added(table: OpenTable, store: TableStore) -> None:
+    table.append(write(table, 1), "q", 0)
+    before = table.files()
+    inner = StructType()
+    for name in ("a", "b"):
+        inner = StructType([*inner, StructField(name, LongType())])
+        wider = StructType([*SCHEMA.fields[:2], StructField("row", inner), SCHEMA["text"]])
+        assert store.prepare(Table("t", wider, "time")).column_names == ["time", "n", "text", "row"]
+        assert [one.name for one in table.schema().field("row").type] == inner.names
+    assert (table.files()[0].path, len(table.files())) == (before[0].path, 1)
+    narrow = store.prepare(Table("t", StructType().add("n", LongType()), "time"))
+    assert narrow.column_names == ["time", "n", "text", "row"]
+    with pytest.raises(DriftError, match="column n is int64 in the table and string"):
+        store.prepare(Table("t", StructType().add("n", StringType()), "time"))
 
 
 def storage_path(table: OpenTable) -> str:
