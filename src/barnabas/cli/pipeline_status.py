@@ -137,7 +137,7 @@ def _found(out: str, names: Sequence[str], tables: TableOptions) -> Iterator[Pip
     from barnabas.spark.pipelines.tables import TableStore, pipeline_store
 
     known = list(STREAMS)
-    namespaces = {lake.NAME: lake.NAMESPACE, sessions.NAME: sessions.NAME}
+    namespaces = {lake.NAME: lake.LakeConfig.namespace, sessions.NAME: sessions.NAME}
     path = local_path(out)
     for pipeline in namespaces:
         if path is not None and (path / pipeline).is_dir():

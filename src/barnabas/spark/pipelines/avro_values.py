@@ -1,15 +1,19 @@
-"""Avro values with a given schema, decoded by fastavro."""
+"""Avro values, decoded by fastavro."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from barnabas.common.extras import extra
-from barnabas.spark.pipelines.lake_values import Decode, DecodedValues, ValueFormatError, without_confluent_header
+from barnabas.spark.pipelines.connect_schemas import SEMANTIC_TYPES
+from barnabas.spark.pipelines.schema_wire import WireFormat
+from barnabas.spark.pipelines.value_schemas import Decode, ValueFormatError, ValueSchema
 
 _PRIMITIVES: Final = {
     "boolean": pa.bool_(),
@@ -28,39 +32,103 @@ _LOGICAL: Final = {
 }
 
 
-def avro_values(schema: Any, *, confluent: bool = False) -> DecodedValues:
-    """For records of this schema."""
-    kind = arrow_type(schema, {})
-    if not pa.types.is_struct(kind):
-        raise ValueFormatError("the Avro schema of a value has to be a record")
-    return DecodedValues(kind, partial(_make_decode, schema, confluent), "Avro")
+@dataclass(frozen=True, slots=True)
+class AvroSchema:
+    """A schema as JSON, and the schemas with a name that it refers to, in the order of their references."""
+
+    schema: Any
+    named: tuple[Any, ...] = ()
+
+    def arrow_type(self) -> pa.DataType:
+        known: dict[str, pa.DataType | None] = {}
+        for one in self.named:
+            arrow_type(one, known)
+        return arrow_type(self.schema, known)
+
+    def converter(self) -> Callable[[Any], Any]:
+        known: dict[str, Callable[[Any], Any]] = {}
+        for one in self.named:
+            converter(one, known)
+        return converter(self.schema, known)
+
+    def parsed(self) -> Any:
+        with extra("lake", "values in Avro"):
+            import fastavro  # on the executors
+
+        known: dict[str, Any] = {}
+        for one in self.named:
+            fastavro.parse_schema(one, named_schemas=known)
+        return fastavro.parse_schema(self.schema, named_schemas=known)
 
 
-def _make_decode(schema: Any, confluent: bool) -> Decode:
+def avro_schema(schema: AvroSchema, wire: WireFormat | None, reader: AvroSchema | None = None) -> ValueSchema:
+    """For values that were written with a schema, and are to be read with the same one or with another.
+
+    ``wire``: the header in front of values, if there is one.
+    """
+    try:
+        kind = (reader or schema).arrow_type()
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueFormatError(f"this is no Avro schema: {type(error).__name__}: {error}") from None
+    return ValueSchema(kind, partial(_make_decode, schema, wire, reader))
+
+
+def _make_decode(schema: AvroSchema, wire: WireFormat | None, reader: AvroSchema | None) -> Decode:
     with extra("lake", "values in Avro"):
         import fastavro  # on the executors
 
-    parsed = fastavro.parse_schema(schema)
+    written, read = schema.parsed(), None if reader is None else reader.parsed()
+    convert = (reader or schema).converter()
 
     def decode(value: bytes) -> Any:
-        stream = io.BytesIO(without_confluent_header(value) if confluent else value)
-        record = fastavro.schemaless_reader(stream, parsed, None)
+        stream = io.BytesIO(value if wire is None else wire.body(value))
+        record = fastavro.schemaless_reader(stream, written, read)
         if rest := stream.read():
             raise ValueError(f"{len(rest)} bytes are left over")
-        return plain(record)
+        return convert(record)
 
     return decode
 
 
-def plain(value: Any) -> Any:
-    """Maps as lists of pairs, which is what Arrow takes for both of its kinds of maps; UUIDs as text."""
-    import uuid
+def converter(schema: Any, named: dict[str, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """The function that makes of a decoded value what Arrow takes: UUIDs as text, and what semantic names stand for.
 
-    if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [plain(one) for one in value]
-    return str(value) if isinstance(value, uuid.UUID) else value
+    `named` has the functions of the types with a name that were met on the way.
+    """
+    if isinstance(schema, list):
+        options = [one for one in schema if one != "null"]
+        inner = converter(options[0], named) if len(options) == 1 else _same
+        return inner if inner is _same else lambda value: None if value is None else inner(value)
+    if isinstance(schema, str):
+        return named.get(schema, _same)
+    kind = schema.get("type")
+    if schema.get("connect.name") in SEMANTIC_TYPES and "logicalType" not in schema:
+        return SEMANTIC_TYPES[schema["connect.name"]][1]
+    if kind == "record":
+        fields = [(one["name"], converter(one["type"], named)) for one in schema["fields"]]
+        return _remember(schema, named, lambda value: {name: convert(value[name]) for name, convert in fields})
+    if kind == "array":
+        item = converter(schema["items"], named)
+        return _same if item is _same else lambda value: [item(one) for one in value]
+    if kind == "map":
+        entry = converter(schema["values"], named)
+        return lambda value: {key: entry(one) for key, one in value.items()}
+    if kind in {"enum", "fixed"}:
+        return _remember(schema, named, _same)
+    if schema.get("logicalType") == "uuid":
+        return str
+    return converter(kind, named) if not isinstance(kind, str) else _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _remember(
+    schema: Any, named: dict[str, Callable[[Any], Any]], convert: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    named.update(dict.fromkeys(_names(schema), convert))
+    return convert
 
 
 def arrow_type(schema: Any, named: dict[str, pa.DataType | None]) -> pa.DataType:
@@ -86,6 +154,8 @@ def arrow_type(schema: Any, named: dict[str, pa.DataType | None]) -> pa.DataType
     kind = schema.get("type") if isinstance(schema, dict) else None
     if kind is None:
         raise ValueFormatError(f"this is no Avro schema: {schema}")
+    if schema.get("connect.name") in SEMANTIC_TYPES and "logicalType" not in schema:
+        return SEMANTIC_TYPES[schema["connect.name"]][0]
     if kind == "record":
         return _named(schema, named, lambda: pa.struct([_field(one, named) for one in schema["fields"]]))
     if kind == "enum":
@@ -108,13 +178,18 @@ def _field(field: Any, named: dict[str, pa.DataType | None]) -> pa.Field:
 
 
 def _named(schema: Any, named: dict[str, pa.DataType | None], make: Any) -> pa.DataType:
-    short = schema["name"].rpartition(".")[2]
-    space = schema.get("namespace")
-    names = {schema["name"], short, *((f"{space}.{short}",) if space else ())}
+    names = _names(schema)
     named.update(dict.fromkeys(names))  # known, and not yet there: whoever refers to it now refers to itself
     made: pa.DataType = make()
     named.update(dict.fromkeys(names, made))
     return made
+
+
+def _names(schema: Any) -> set[str]:
+    """The names that others may use for a type."""
+    short = schema["name"].rpartition(".")[2]
+    space = schema.get("namespace")
+    return {schema["name"], short, *((f"{space}.{short}",) if space else ())}
 
 
 def _decimal(schema: Any) -> pa.DataType | None:

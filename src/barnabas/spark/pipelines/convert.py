@@ -41,6 +41,7 @@ from barnabas.spark.pipelines.tables import (
     TableStore,
     pipeline_store,
 )
+from barnabas.spark.pipelines.topic_tables import DEAD_LETTERS_DIRECTORY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,17 +108,17 @@ def _old_lake_files(root: Path) -> list[str]:
         return list(json.loads((root / CONVERTING).read_bytes()))
     if (root / DELTA_LOG).exists() or (root / CATALOG).exists():
         return []
-    found = (*root.glob("date=*/*.parquet"), *root.glob(f"{lake.DEAD_LETTERS_DIRECTORY}/*.parquet"))
+    found = (*root.glob("date=*/*.parquet"), *root.glob(f"{DEAD_LETTERS_DIRECTORY}/*.parquet"))
     return sorted(str(one.relative_to(root)) for one in found)
 
 
 def _convert_lake_table(spark: SparkSession, root: Path, listed: list[str], options: TableOptions) -> int:
     """Converts a table of ``lake``; returns the number of its rows."""
     config = lake.LakeConfig(PipelineConfig(str(root.parents[1]), tables=options), (root.name,))
-    store = TableStore(config.location, options, lake.NAMESPACE, old_tables=True)
+    store = TableStore(config.location, options, config.namespace, old_tables=True)
     TableStorage(store.root, store.table_format).replace(CONVERTING, json.dumps(listed).encode())
     state = store.state()
-    dead_letters = [one for one in listed if one.startswith(lake.DEAD_LETTERS_DIRECTORY)]
+    dead_letters = [one for one in listed if one.startswith(DEAD_LETTERS_DIRECTORY)]
     rows = [one for one in listed if one not in dead_letters]
     counted = 0
     for names, table in ((rows, None), (dead_letters, config.dead_letters_table())):

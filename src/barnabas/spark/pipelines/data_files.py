@@ -243,9 +243,9 @@ def _json(value: Any) -> Any:
 def read_files(
     names: Iterable[str], storage: TableStorage, schema: pa.Schema, file_column: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of Parquet files, with exactly these columns and types. Columns that a file does not have are null.
+    """Yields the rows of Parquet files, with exactly these columns and types.
 
-    ``file_column``: a further column with the name of the file.
+    Columns that a file does not have are null. ``file_column``: a further column with the name of the file.
     """
     import pyarrow as pa  # runs on Spark's workers
     import pyarrow.dataset as ds  # runs on Spark's workers

@@ -1,43 +1,56 @@
-"""What the values of a topic are: bytes, or JSON, Avro or Protobuf with a schema that the user gives."""
+"""What the values of a topic are: bytes, or JSON, Avro or Protobuf with a schema that the user or a registry gives."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.spark.pipelines.dead_letter import ORIGIN, PROBLEM
+from barnabas.spark.pipelines.schema_wire import WireFormat
+from barnabas.spark.pipelines.value_schemas import (
+    Decoding,
+    OneSchema,
+    ValueFormatError,
+    ValueSchemas,
+    fitting_schemas,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from barnabas.spark.pipelines.registry_schemas import Reader
+    from barnabas.spark.pipelines.schema_registry import RegistryConfig
 
 _CORRUPT: Final = "_corrupt"
-_MAGIC: Final = 0
-_CONFLUENT_HEADER: Final = 5
 RAW_VALUE: Final = "raw_value"
 """The bytes of a value, whatever they are."""
 KEPT: Final = (*ORIGIN, "key", "headers")
-
-Decode = Callable[[bytes], Any]
-
-
-class ValueFormatError(Exception):
-    """A schema cannot be used; the message says why."""
 
 
 class ValueFormat(Protocol):
     """Turns the column ``value``, which is binary, into what a table has."""
 
-    def parse(self, raw: DataFrame) -> DataFrame:
-        """Columns: `KEPT`, ``value`` as the table has it, `RAW_VALUE`, and `PROBLEM`, null if there is none."""
+    @property
+    def many(self) -> bool:
+        """Whether a batch is read twice: first to find the schemas of its values."""
+
+    def parse(self, raw: DataFrame, table: pa.DataType | None) -> DataFrame:
+        """Columns: `KEPT`, ``value`` as the table has it, `RAW_VALUE`, and `PROBLEM`, null if there is none.
+
+        ``table``: the type that the table's column has, which schemas of records have to fit; None if it has none yet.
+        If nothing says what the type is, there is no column ``value``, and all values are null or have a problem.
+        """
 
 
 class RawValues:
     """Bytes stay bytes."""
 
-    def parse(self, raw: DataFrame) -> DataFrame:
+    many = False
+
+    def parse(self, raw: DataFrame, table: pa.DataType | None) -> DataFrame:  # noqa: ARG002 - always binary
         from pyspark.sql import functions as sf
 
         nothing = sf.lit(None).cast("string").alias(PROBLEM)
@@ -51,19 +64,15 @@ class JsonValues:
     as in a compacted topic for a key that is gone, is a null.
     """
 
+    many = False
+
     def __init__(self, schema: str) -> None:
         self._schema = schema
 
-    def parse(self, raw: DataFrame) -> DataFrame:
+    def parse(self, raw: DataFrame, table: pa.DataType | None) -> DataFrame:  # noqa: ARG002 - the schema is given
         from pyspark.sql import functions as sf
-        from pyspark.sql.types import StructType
 
-        try:
-            schema = StructType.fromDDL(self._schema)
-        except Exception as error:  # noqa: BLE001 - Spark's, of which there are many
-            raise ValueFormatError(f"{self._schema!r} is no schema: {str(error).strip().splitlines()[0]}") from None
-        assert isinstance(schema, StructType)
-        names = [field.name for field in schema.fields]
+        names = [field.name for field in struct_of(self._schema).fields]
         text = sf.col("value").cast("string")
         found = sf.from_json(text, f"{self._schema}, {_CORRUPT} string", {"columnNameOfCorruptRecord": _CORRUPT})
         parsed = raw.select(*KEPT, sf.col("value").alias(RAW_VALUE), found.alias("_found"))
@@ -76,104 +85,118 @@ class JsonValues:
         )
 
 
-class DecodedValues:
-    """Values that Python decodes on the executors, with a schema that becomes a struct.
+class SchemaValues:
+    """Values that Python decodes on the workers, to a struct."""
 
-    `make_decode` makes the function that decodes one value. It is called on the executors, once for each task, for what
-    it makes cannot travel.
-    """
+    def __init__(self, schemas: ValueSchemas) -> None:
+        self.schemas = schemas
 
-    def __init__(self, kind: pa.DataType, make_decode: Callable[[], Decode], name: str) -> None:
-        self._type = kind
-        self._make_decode = make_decode
-        self._name = name
+    @property
+    def many(self) -> bool:
+        return self.schemas.many
 
-    def parse(self, raw: DataFrame) -> DataFrame:
-        from pyspark.sql.pandas.types import from_arrow_type
-        from pyspark.sql.types import StringType, StructField, StructType
+    def parse(self, raw: DataFrame, table: pa.DataType | None) -> DataFrame:
+        import pyarrow as pa  # an extra
+        from pyspark.sql import functions as sf
 
-        columns = raw.select(*KEPT, "value")
-        fields = {field.name: field for field in columns.schema.fields}
-        schema = StructType(
-            [
-                *(fields[name] for name in KEPT),
-                StructField("value", from_arrow_type(self._type)),
-                StructField(RAW_VALUE, fields["value"].dataType),
-                StructField(PROBLEM, StringType()),
-            ]
-        )
-        return columns.mapInArrow(_Decoding(self._type, self._make_decode, self._name), schema)
+        found, kind = fitting_schemas(self.schemas, raw, "value", table, _struct)
+        columns = raw.select(*KEPT, sf.col("value").alias(RAW_VALUE))
+        decoding = Decoding(self.schemas, found, pa.null() if kind is None else kind)
+        decoded = decoding.add_to(columns, RAW_VALUE, "value", PROBLEM)
+        return decoded.drop("value") if kind is None else decoded
 
 
-class _Decoding:
-    """What runs on the executors."""
+def _struct(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa  # an extra
 
-    def __init__(self, kind: pa.DataType, make_decode: Callable[[], Decode], name: str) -> None:
-        self._type = kind
-        self._make_decode = make_decode
-        self._name = name
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        decode = self._make_decode()
-        for batch in batches:
-            raw = batch.column("value")
-            values: list[Any] = []
-            problems: list[str | None] = []
-            for one in raw.to_pylist():
-                value, problem = self._decoded(decode, one)
-                values.append(value)
-                problems.append(problem)
-            arrays = [batch.column(name) for name in KEPT]
-            arrays += [pa.array(values, self._type), raw, pa.array(problems, pa.string())]
-            yield pa.RecordBatch.from_arrays(arrays, [*KEPT, "value", RAW_VALUE, PROBLEM])
-
-    def _decoded(self, decode: Decode, value: bytes | None) -> tuple[Any, str | None]:
-        import pyarrow as pa
-
-        if value is None:
-            return None, None
-        try:
-            decoded = decode(value)
-            pa.scalar(decoded, self._type)  # so that one bad value does not take all others of its batch with it
-        except Exception as error:  # noqa: BLE001 - whatever a decoder makes of bytes that are something else
-            return None, f"not {self._name} of this schema: {type(error).__name__}: {error}"
-        return decoded, None
+    if not pa.types.is_struct(kind):
+        raise ValueFormatError(f"a value has to be a record with fields, not {kind}")
+    return kind
 
 
-def without_confluent_header(value: bytes) -> bytes:
-    """What comes after the magic byte and the schema id that a schema registry's serializers put in front."""
-    if len(value) < _CONFLUENT_HEADER or value[0] != _MAGIC:
-        raise ValueError("there is no schema registry's header")
-    return value[_CONFLUENT_HEADER:]
-
-
-def value_format(kind: str, schema: str | None, message: str | None = None, *, confluent: bool = False) -> ValueFormat:
-    """``raw``; ``json`` with a schema as text or in a file; ``avro`` with a schema file; ``protobuf`` with a file of
-    descriptors and the name of a message in it."""
+def value_format(
+    kind: str,
+    schema: str | None,
+    message: str | None = None,
+    *,
+    confluent: bool = False,
+    registry: RegistryConfig | None = None,
+    reader: Reader | None = None,
+) -> ValueFormat:
+    """``raw``; ``json`` with a schema as text or in a file; what `schemas_of` takes."""
     if kind == "raw":
-        if schema is not None:
+        if schema is not None or registry is not None:
             raise ValueFormatError("raw values have no schema; say which of json, avro and protobuf they are")
         return RawValues()
+    if kind == "json" and schema is not None:
+        return JsonValues(ddl_of(schema))
+    return SchemaValues(schemas_of(kind, schema, message, confluent=confluent, registry=registry, reader=reader))
+
+
+def struct_of(ddl: str) -> StructType:
+    """Parses columns as Spark writes them; needs a session."""
+    from pyspark.sql.types import StructType
+
+    try:
+        schema = StructType.fromDDL(ddl)
+    except Exception as error:  # noqa: BLE001 - Spark's, of which there are many
+        raise ValueFormatError(f"{ddl!r} is no schema: {str(error).strip().splitlines()[0]}") from None
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def ddl_of(schema: str) -> str:
+    """Columns as Spark writes them, given as such or as the name of a file that has them."""
+    path = Path(schema)
+    return path.read_text().strip() if path.suffix and path.is_file() else schema
+
+
+def schemas_of(
+    kind: str,
+    schema: str | None,
+    message: str | None,
+    *,
+    confluent: bool = False,
+    registry: RegistryConfig | None = None,
+    reader: Reader | None = None,
+) -> ValueSchemas:
+    """``avro`` with a schema file; ``protobuf`` with a file of descriptors and the name of a message in it; both, and
+    ``json``, with a schema registry; ``connect``, which is JSON with its schema."""
+    if registry is not None:
+        if schema is not None:
+            raise ValueFormatError("the schemas come from the registry: give either a registry or a schema")
+        if kind not in {"avro", "json", "protobuf"}:
+            raise ValueFormatError(f"{kind} values have no schemas in a registry")
+        from barnabas.spark.pipelines.registry_schemas import RegistrySchemas
+
+        return RegistrySchemas(kind, registry, reader=reader, message=message)
+    if reader is not None:
+        raise ValueFormatError("a reader schema needs a registry")
+    if kind == "connect":
+        from barnabas.spark.pipelines.connect_schemas import ConnectSchemas
+
+        if schema is not None:
+            raise ValueFormatError("connect values have their schemas with them")
+        return ConnectSchemas()
     if schema is None:
         raise ValueFormatError(f"{kind} values need a schema")
-    if kind == "json":
-        path = Path(schema)
-        return JsonValues(path.read_text().strip() if path.suffix and path.is_file() else schema)
     if not Path(schema).is_file():
         raise ValueFormatError(f"there is no file {schema}")
+    wire = WireFormat() if confluent else None
     if kind == "avro":
-        from barnabas.spark.pipelines.avro_values import avro_values  # an extra
+        from barnabas.spark.pipelines.avro_values import AvroSchema, avro_schema  # an extra
 
         try:
-            return avro_values(json.loads(Path(schema).read_text()), confluent=confluent)
+            found = avro_schema(AvroSchema(json.loads(Path(schema).read_text())), wire)
         except json.JSONDecodeError as error:
             raise ValueFormatError(f"{schema} is no Avro schema: {error}") from None
+        _struct(found.kind)
+        return OneSchema(lambda: found, "Avro")
     if kind == "protobuf":
-        from barnabas.spark.pipelines.protobuf_values import protobuf_values
+        from barnabas.spark.pipelines.protobuf_values import protobuf_schema
 
         if message is None:
             raise ValueFormatError("protobuf values need the name of a message")
-        return protobuf_values(Path(schema).read_bytes(), message, confluent=confluent)
-    raise ValueFormatError(f"there is no format {kind}; there are raw, json, avro and protobuf")
+        described = protobuf_schema(Path(schema).read_bytes(), message, wire)
+        return OneSchema(lambda: described, "Protobuf")
+    raise ValueFormatError(f"there is no format {kind}; there are raw, json, connect, avro and protobuf")

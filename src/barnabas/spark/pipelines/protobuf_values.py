@@ -1,7 +1,10 @@
-"""Protobuf values of a given message, described by the file that ``protoc --descriptor_set_out`` makes."""
+"""Protobuf values, described by a set of descriptors: of ``protoc --descriptor_set_out``, or of a schema registry."""
 
 from __future__ import annotations
 
+import base64
+import importlib
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -10,7 +13,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
-from barnabas.spark.pipelines.lake_values import Decode, DecodedValues, ValueFormatError, without_confluent_header
+from barnabas.spark.pipelines.schema_wire import WireFormat, message_indexes
+from barnabas.spark.pipelines.value_schemas import Decode, ValueFormatError, ValueSchema
 
 _SCALARS: Final = {
     FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
@@ -23,21 +27,52 @@ _SCALARS: Final = {
     FieldDescriptor.CPPTYPE_ENUM: pa.string(),
 }
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
+_WELL_KNOWN: Final = "google/protobuf/"
+_MAIN: Final = "value.proto"
 
 
-def protobuf_values(descriptors: bytes, message: str, *, confluent: bool = False) -> DecodedValues:
-    kind = message_type(_descriptor(descriptors, message), ())
-    return DecodedValues(kind, partial(_make_decode, descriptors, message, confluent), "Protobuf")
+def protobuf_schema(descriptors: bytes, message: str | None, wire: WireFormat | None = None) -> ValueSchema:
+    """For values of a message; of the first one of the last file, if no name is given.
+
+    ``wire``: the header in front of values, if there is one.
+    """
+    descriptor = _descriptor(descriptors, message)
+    return ValueSchema(message_type(descriptor, ()), partial(_make_decode, descriptors, message, wire))
 
 
-def _descriptor(descriptors: bytes, message: str) -> Descriptor:
+def descriptor_set(imported: Sequence[tuple[str, str]], main: str) -> bytes:
+    """The set of a registry's file descriptors, which are in Base64: those imported, by name, and the one itself."""
+    files: dict[str, Any] = {}
+
+    def add(name: str, file: Any) -> None:
+        file.name = name
+        for dependency in file.dependency:
+            if dependency.startswith(_WELL_KNOWN) and dependency not in files:
+                module = importlib.import_module(dependency.removesuffix(".proto").replace("/", ".") + "_pb2")
+                known = descriptor_pb2.FileDescriptorProto()
+                module.DESCRIPTOR.CopyToProto(known)
+                add(dependency, known)
+        files[name] = file
+
+    try:
+        for name, text in (*imported, (_MAIN, main)):
+            add(name, descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True)))
+    except (ValueError, DecodeError, ImportError) as error:
+        raise ValueFormatError(f"the registry does not have it as a file descriptor: {error}") from None
+    return bytes(descriptor_pb2.FileDescriptorSet(file=files.values()).SerializeToString())
+
+
+def _descriptor(descriptors: bytes, message: str | None) -> Descriptor:
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
         pool = descriptor_pool.DescriptorPool()
         for file in files.file:
             pool.Add(file)
+        if message is None:
+            last = files.file[-1]
+            message = f"{last.package}.{last.message_type[0].name}".lstrip(".")
         found: Descriptor = pool.FindMessageTypeByName(message)
-    except (DecodeError, TypeError) as error:
+    except (DecodeError, TypeError, IndexError) as error:
         raise ValueFormatError(f"this is no descriptor set as protoc --include_imports makes it: {error}") from None
     except KeyError:
         names = ", ".join(f"{file.package}.{one.name}".lstrip(".") for file in files.file for one in file.message_type)
@@ -45,34 +80,28 @@ def _descriptor(descriptors: bytes, message: str) -> Descriptor:
     return found
 
 
-def _make_decode(descriptors: bytes, message: str, confluent: bool) -> Decode:
+def _make_decode(descriptors: bytes, message: str | None, wire: WireFormat | None) -> Decode:
     descriptor = _descriptor(descriptors, message)
     cls: Any = message_factory.GetMessageClass(descriptor)
+    own = _indexes(descriptor)
 
     def decode(value: bytes) -> Any:
-        body = _without_indexes(without_confluent_header(value)) if confluent else value
+        if wire is None:
+            return row(cls.FromString(value))
+        indexes, body = message_indexes(wire.body(value))
+        if indexes != own:
+            raise ValueError(f"message {indexes} of its file, and {descriptor.full_name} is message {own}")
         return row(cls.FromString(body))
 
     return decode
 
 
-def _without_indexes(value: bytes) -> bytes:
-    """A registry's serializer also says which message of its file it is: a count and so many numbers, as varints."""
-    position, count = _varint(value, 0)
-    for _ in range(count):
-        position, _number = _varint(value, position)
-    return value[position:]
-
-
-def _varint(value: bytes, position: int) -> tuple[int, int]:
-    shift = number = 0
-    while True:
-        octet = value[position]
-        number |= (octet & 0x7F) << shift
-        position += 1
-        shift += 7
-        if not octet & 0x80:
-            return position, (number >> 1) ^ -(number & 1)
+def _indexes(descriptor: Any) -> list[int]:
+    """Where a message is in its file: its number there, or those of the messages that it is nested in, and its own."""
+    outer = descriptor.containing_type
+    if outer is None:
+        return [list(descriptor.file.message_types_by_name).index(descriptor.name)]
+    return [*_indexes(outer), [one.name for one in outer.nested_types].index(descriptor.name)]
 
 
 def message_type(descriptor: Any, within: tuple[str, ...]) -> pa.DataType:

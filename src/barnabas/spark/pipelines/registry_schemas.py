@@ -1,0 +1,142 @@
+"""Values whose schemas are in a schema registry, under the id in front of each value."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.spark.pipelines.schema_registry import (
+    APICURIO,
+    AVRO,
+    JSON,
+    PROTOBUF,
+    RegistryClient,
+    RegistryConfig,
+    RegistrySchema,
+    SchemaNotFoundError,
+)
+from barnabas.spark.pipelines.value_schemas import Token, ValueFormatError, ValueSchema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+KINDS: Final = {"avro": AVRO, "json": JSON, "protobuf": PROTOBUF}
+_NAMES: Final = {"avro": "Avro", "json": "JSON", "protobuf": "Protobuf"}
+LATEST: Final = "latest"
+FIRST: Final = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The schema that all values are read with, whatever they were written with."""
+
+    schema: str
+    """``latest`` or ``first`` version of the subject, or the id of a schema."""
+    subject: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.schema in {LATEST, FIRST}:
+            if not self.subject:
+                raise ValueFormatError(f"the {self.schema} schema of which subject?")
+        elif not self.schema.isdecimal():
+            raise ValueFormatError(f"a reader schema is {LATEST}, {FIRST} or the id of a schema: {self.schema}")
+
+    def schema_id(self, client: RegistryClient) -> int:
+        """``latest`` is asked for each time."""
+        if self.schema.isdecimal():
+            return int(self.schema)
+        return client.version(self.subject or "", "1" if self.schema == FIRST else LATEST)
+
+
+class RegistrySchemas:
+    """The schemas of a registry. Only the driver asks it."""
+
+    many = True
+
+    def __init__(
+        self, values: str, config: RegistryConfig, *, reader: Reader | None = None, message: str | None = None
+    ) -> None:
+        """``values``: avro, json or protobuf. ``message``: of a Protobuf file, if it is not the first."""
+        if values == "protobuf" and config.api == APICURIO:
+            raise ValueFormatError(
+                "Apicurio's own API has Protobuf schemas as text only: use Confluent's API, or a file of descriptors"
+            )
+        if reader is not None and values != "avro":
+            raise ValueFormatError("a reader schema is for avro: other formats are read with the schema of the value")
+        self.name = _NAMES[values]
+        self.config = config
+        self._values = values
+        self._reader = reader
+        self._message = message
+        self._client: RegistryClient | None = None
+        self._built: dict[tuple[int, int | None], ValueSchema] = {}
+
+    def for_keys(self) -> RegistrySchemas:
+        """The same registry for the keys of records, which have schemas of their own."""
+        return RegistrySchemas(self._values, self.config)
+
+    def token(self, value: Column) -> Column:
+        return self.config.wire.id_column(value)
+
+    def find(self, token: Token) -> ValueSchema:
+        if self._client is None:
+            self._client = RegistryClient(self.config)
+        schema_id = int(token)
+        try:
+            reader = None if self._reader is None else self._reader.schema_id(self._client)
+            if (schema_id, reader) not in self._built:
+                self._built[schema_id, reader] = self._build(schema_id, reader)
+            return self._built[schema_id, reader]
+        except SchemaNotFoundError as error:
+            raise ValueFormatError(str(error)) from None
+        except ValueFormatError as error:
+            raise ValueFormatError(f"schema {schema_id}: {error}") from None
+
+    def _build(self, schema_id: int, reader: int | None) -> ValueSchema:
+        schema = self._schema(schema_id)
+        if self._values == "protobuf":
+            return self._protobuf(schema)
+        try:
+            parsed = json.loads(schema.text)
+            references = _all_references(schema)
+        except ValueError as error:
+            raise ValueFormatError(f"not JSON: {error}") from None
+        if self._values == "json":
+            from barnabas.spark.pipelines.json_schema_values import json_schema_values
+
+            return json_schema_values(parsed, dict(references), self.config.wire)
+        from barnabas.spark.pipelines.avro_values import AvroSchema, avro_schema  # an extra
+
+        read_with = None
+        if reader is not None:
+            other = self._schema(reader)
+            read_with = AvroSchema(json.loads(other.text), tuple(one for _, one in _all_references(other)))
+        return avro_schema(AvroSchema(parsed, tuple(one for _, one in references)), self.config.wire, read_with)
+
+    def _protobuf(self, schema: RegistrySchema) -> ValueSchema:
+        from barnabas.spark.pipelines.protobuf_values import descriptor_set, protobuf_schema
+
+        files = [(name, one.text) for name, one in _in_order(schema)]
+        return protobuf_schema(descriptor_set(files, schema.text), self._message, self.config.wire)
+
+    def _schema(self, schema_id: int) -> RegistrySchema:
+        assert self._client is not None
+        schema = self._client.schema(schema_id, KINDS[self._values])
+        if schema.kind != KINDS[self._values]:
+            raise ValueFormatError(f"is {schema.kind}, and the values are to be {KINDS[self._values]}")
+        return schema
+
+
+def _in_order(schema: RegistrySchema) -> list[tuple[str, RegistrySchema]]:
+    """All schemas that one refers to, each once and after those that it refers to itself."""
+    found: dict[str, RegistrySchema] = {}
+    for name, one in schema.references:
+        for inner, other in _in_order(one):
+            found.setdefault(inner, other)
+        found.setdefault(name, one)
+    return list(found.items())
+
+
+def _all_references(schema: RegistrySchema) -> list[tuple[str, Any]]:
+    return [(name, json.loads(one.text)) for name, one in _in_order(schema)]
