@@ -12,9 +12,12 @@ import dataclasses
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 from barnabas.spark.pipelines import sessions, tables
+from barnabas.spark.pipelines.change_envelopes import Debezium
+from barnabas.spark.pipelines.changes import ChangesConfig, ChangesWriter, json_rows
 from barnabas.spark.pipelines.config import PipelineConfig, TableOptions
 from barnabas.spark.pipelines.lake import LakeConfig, LakeWriter
 from barnabas.spark.pipelines.runner import STREAMS
@@ -56,8 +59,10 @@ def kill_at(batch: int, point: str) -> None:
 
         vars(tables)["write_files"] = write
     elif point == AFTER_COMMIT:
+        # A Delta table appends by the same step that replaces.
+        _kill_after(IcebergTableFormat, "append", lambda _files, _query, batch_id: batch_id == batch)
         for owner in (DeltaTableFormat, IcebergTableFormat):
-            _kill_after(owner, "append", lambda _files, _query, batch_id: batch_id == batch)
+            _kill_after(owner, "replace", lambda *_, batch_of=batch, **settings: _batch(settings) == batch_of)
     else:
         _kill_after(TableStore, "set_state", lambda state: state.batch_id == batch)
 
@@ -65,12 +70,18 @@ def kill_at(batch: int, point: str) -> None:
 def _kill_after(owner: Any, name: str, is_due: Any) -> None:
     original = getattr(owner, name)
 
-    def method(self: Any, *arguments: Any) -> None:
-        original(self, *arguments)
-        if is_due(*arguments):
+    def method(self: Any, *arguments: Any, **settings: Any) -> None:
+        original(self, *arguments, **settings)
+        if is_due(*arguments, **settings):
             kill()
 
     setattr(owner, name, method)
+
+
+def _batch(settings: Mapping[str, Any]) -> int | None:
+    """The batch that a commit holds; None for that of a compaction."""
+    batch = settings.get("batch")
+    return None if batch is None else int(batch[1])
 
 
 def clicks_config(config: PipelineConfig) -> sessions.SessionsConfig:
@@ -93,7 +104,10 @@ def main(pipeline: str, table_format: str, source: str, out: str, *crash: str) -
     kind, _, uri = table_format.partition("=")
     options = TableOptions(kind, properties={"type": "rest", "uri": uri} if uri else {})
     config = PipelineConfig(out=out, once=True, sketch_k=200, compact_every=3, keep_hours=0, tables=options)
-    if pipeline == "lake":
+    if pipeline == "changes":
+        changes = ChangesConfig(config, ("records",), schemas=json_rows("id bigint, n bigint", Debezium()), key=("id",))
+        query = start_query(raw, ChangesWriter(changes), "changes", config, changes.checkpoint)
+    elif pipeline == "lake":
         lake = LakeConfig(config, ("records",))
         query = start_query(raw, LakeWriter(lake), "lake", config, lake.checkpoint)
     elif pipeline == sessions.NAME:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 from barnabas.spark.pipelines.config import DELTA, ICEBERG, TABLE_FORMATS
+from spark.change_records import envelope, json_bytes
 from spark.conftest import unavailable
 from spark.pipeline_records import START_US
 from spark.pipeline_workload import SECONDS_PER_PART, Rows, pushes, quota_usage, request_log
@@ -31,11 +33,14 @@ TIMEOUT_S = 600
 REQUESTS = SECONDS_PER_PART * 10 * 4
 VALUES = SECONDS_PER_PART * 2 * 3 * 2
 """Requests, and metric values, of one part of the workload."""
+KEYS = 20
+"""Rows that each part of the changes adds."""
 PARTS: Mapping[str, Callable[[int, int], Rows]] = {
     "requests": request_log,
     "telemetry": pushes,
     "quotas": lambda start_us, part: quota_usage(start_us, part) + request_log(start_us, part),
     "lake": request_log,
+    "changes": lambda start_us, part: change_records(start_us, part),  # noqa: PLW0108 - defined below
 }
 EXPECTED: Mapping[str, Mapping[str, tuple[str, int]]] = {
     "requests": {
@@ -57,8 +62,11 @@ EXPECTED: Mapping[str, Mapping[str, tuple[str, int]]] = {
         "dead_letters": ("count(*)", 2),
     },
     "lake": {"records": ("count(*)", REQUESTS + 1)},
+    "changes": {"records": ("sum(n)", KEYS), "records_dead_letters": ("count(*)", 1)},
 }
 """What each part of the workload adds to each table."""
+DIRECTORIES = {"records": "", "records_dead_letters": "_dead_letters"}
+"""Of the tables of topics."""
 RAW = pa.schema(
     [
         ("key", pa.binary()),
@@ -71,6 +79,30 @@ RAW = pa.schema(
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
+
+
+def change_records(start_us: int, part: int) -> Rows:
+    """New rows of which one is deleted again, updates of all earlier rows, deletions of rows that are not there."""
+    first = part * (KEYS + 1)
+    keys = range(first, first + KEYS + 1)
+    values: list[tuple[int, Any]] = [(key, ("c", None, {"id": key, "n": 5})) for key in keys]
+    values += [(key, ("u", None, {"id": key, "n": 1})) for key in range(first + KEYS + 1) if (key + 1) % (KEYS + 1)]
+    values += [(keys[-1], ("d", {"id": keys[-1]}, None)), (keys[-1], None), (1_000_000, None)]
+    values.append((0, "nonsense"))
+    time = dt.datetime.fromtimestamp(start_us / 1e6, dt.UTC)
+    return [
+        (
+            json_bytes({"id": key}),
+            None if value is None else envelope(*value) if isinstance(value, tuple) else json_bytes(value),
+            "records",
+            0,
+            part * 10_000 + number,
+            time,
+            0,
+            [],
+        )
+        for number, (key, value) in enumerate(values)
+    ]
 
 
 def write_part(directory: Path, number: int, rows: Rows) -> None:
@@ -97,7 +129,8 @@ def run(pipeline: str, table_format: str, place: Path, *crash: str) -> int:
 def files_of(place: Path, namespace: str, table: str, table_format: str) -> list[str]:
     """The files that the table consists of, by the format's own library."""
     if table_format == DELTA:
-        return list(DeltaTable(place if namespace == "barnabas" else place / table).file_uris())
+        directory = DIRECTORIES.get(table, table)
+        return list(DeltaTable(place / directory).file_uris())
     catalog = SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
     tasks = catalog.load_table((namespace, table)).scan().plan_files()
     return [task.file.file_path.removeprefix("file://") for task in tasks]
@@ -105,7 +138,7 @@ def files_of(place: Path, namespace: str, table: str, table_format: str) -> list
 
 def figures(pipeline: str, table_format: str, out: Path) -> dict[str, Any]:
     """What DuckDB finds in the tables."""
-    place = out / pipeline / ("records" if pipeline == "lake" else "")
+    place = out / pipeline / ("records" if pipeline in {"lake", "changes"} else "")
     namespace = "barnabas" if pipeline == "lake" else pipeline
     found = {}
     for table, (expression, _) in EXPECTED[pipeline].items():

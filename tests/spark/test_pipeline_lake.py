@@ -16,13 +16,14 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyiceberg.catalog.sql import SqlCatalog
 
 from barnabas.cli.main import run
-from barnabas.cli.pipeline_lake import lake_config
+from barnabas.cli.pipeline_lake import ValueOptions, lake_config
 from barnabas.spark.pipelines import lake
 from barnabas.spark.pipelines.config import TABLE_FORMATS, PipelineConfig, TableOptions
 from barnabas.spark.pipelines.lake import LakeConfig, LakeWriter
-from barnabas.spark.pipelines.lake_values import JsonValues, RawValues, ValueFormatError, value_format
+from barnabas.spark.pipelines.lake_values import JsonValues, RawValues, value_format
 from barnabas.spark.pipelines.table_formats import DeltaTableFormat, IcebergTableFormat
 from barnabas.spark.pipelines.tables import ForeignTablesError, TableStore
+from barnabas.spark.pipelines.value_schemas import ValueFormatError
 from spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -344,14 +345,7 @@ def test_the_command_says_what_is_wrong(arguments: list[str], message: str, caps
 
 
 def test_the_commands_options_become_a_configuration() -> None:
-    config = lake_config(
-        PipelineConfig("out"),
-        topics=["a", "b"],
-        table="both",
-        values="json",
-        schema="n int",
-        message=None,
-        registry_header=False,
-    )
+    options = ValueOptions(["a", "b"], "both", "json", "n int", None, False, None, [], None, None)
+    config = lake_config(PipelineConfig("out"), options)
     assert (config.topics, config.name, config.location) == (("a", "b"), "both", "out/lake/both")
     assert isinstance(config.values, JsonValues)

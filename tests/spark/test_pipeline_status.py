@@ -14,7 +14,7 @@ import pytest
 
 from barnabas.cli.cluster import Cluster
 from barnabas.cli.main import run
-from barnabas.cli.pipeline_lake import run_lake
+from barnabas.cli.pipeline_lake import run_topic_table
 from barnabas.cli.pipeline_status import observed
 from barnabas.metrics.prometheus import render_prometheus
 from barnabas.spark.pipelines.config import PipelineConfig
@@ -36,7 +36,7 @@ LIMIT_S = 60
 def run_once(spark: SparkSession, config: LakeConfig, bootstrap: str) -> None:
     shown = observed(LineProgress(io.StringIO()), f"lake/{config.name}", config.store, Cluster(bootstrap), None)
     with shown as display:
-        run_lake(spark, config, display, threading.Event())
+        run_topic_table(spark, config, display, threading.Event())
 
 
 def test_the_status_says_how_far_a_pipeline_is_and_why_it_failed(

@@ -27,7 +27,15 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.cli.arguments import ArgumentParser, add_command
 from barnabas.cli.cluster import Cluster, add_cluster
 from barnabas.cli.console import CommandError, UsageError, say
-from barnabas.cli.pipeline_lake import add_lake_options, lake_config, run_lake
+from barnabas.cli.pipeline_changes import CHANGES_OPTIONS, add_changes_options, changes_config
+from barnabas.cli.pipeline_lake import (
+    VALUE_OPTIONS,
+    ValueOptions,
+    add_lake_options,
+    lake_config,
+    pair,
+    run_topic_table,
+)
 from barnabas.cli.pipeline_project import add_project_commands
 from barnabas.cli.pipeline_sessions import SESSIONS_OPTIONS, add_sessions_options, run_sessions, sessions_config
 from barnabas.cli.pipeline_status import add_metrics_option, add_status_command, observed
@@ -50,7 +58,8 @@ where it stopped, and counts every record once.
   barnabas pipeline run quota-advice --out tables --capacity producer_byte_rate=50MB --by user
   barnabas pipeline run quota-dry-run --out tables --limit producer_byte_rate=2MB,client-id=reports
   barnabas pipeline run lake --topic orders --format delta --values json --schema 'id bigint, total double'
-  barnabas pipeline run sessions --topic clicks --key-column user --schema 'user string, ms int' --aggregate ms:sum"""
+  barnabas pipeline run sessions --topic clicks --key-column user --schema 'user string, ms int' --aggregate ms:sum
+  barnabas pipeline run changes --topic shop.public.orders --values connect --key id"""
 SHOW: Final = "Shows rows of a table."
 CONVERT: Final = """Converts the tables of release 0.1 in a directory to Delta tables (--format: to Iceberg).
 Stop the pipelines first. An interrupted conversion can run again; the old files are deleted at its end."""
@@ -58,7 +67,7 @@ TABLE_FORMATS: Final = ("delta", "iceberg")
 DEFAULT_OUT: Final = "barnabas-tables"
 LAKE: Final = "lake"
 SESSIONS: Final = "sessions"
-LAKE_OPTIONS: Final = ("topics", "table", "values", "schema", "message", "registry_header")
+CHANGES: Final = "changes"
 _WIDTH: Final = 36
 
 
@@ -101,6 +110,7 @@ def add_pipeline(commands: Commands) -> None:
     _add_quota_options(running)
     add_lake_options(running)
     add_sessions_options(running)
+    add_changes_options(running)
 
     showing = add_command(actions, "show", show_command, "show rows of a table", SHOW)
     showing.add_argument("name", help="the pipeline")
@@ -151,7 +161,7 @@ def _add_tables(parser: ArgumentParser) -> None:
 def table_options_of(table_format: str | None, catalog: str | None, table_options: list[str]) -> TableOptions:
     from barnabas.spark.pipelines.config import TableOptions
 
-    return TableOptions(table_format, catalog, dict(_pair(one, "--table-option") for one in table_options))
+    return TableOptions(table_format, catalog, dict(pair(one, "--table-option") for one in table_options))
 
 
 def _add_place(parser: ArgumentParser) -> None:
@@ -207,6 +217,7 @@ def list_command(as_json: bool) -> None:
     ]
     rows += [(name, text, ["quotas/traffic"], [one.name for one in TABLES[name]]) for name, text in JOBS.items()]
     rows.append((LAKE, "any topic as a table, with each record exactly once", ["--topic"], ["--table"]))
+    rows.append((CHANGES, "change records as an up-to-date table, one row for each key", ["--topic"], ["--table"]))
     rows.append((SESSIONS, "sessions by key: records with less than a gap between them", ["--topic"], ["--table"]))
     if as_json:
         print_json([dict(zip(("pipeline", "makes", "of", "tables"), row, strict=True)) for row in rows])
@@ -239,10 +250,10 @@ def run_command(
     from barnabas.spark.pipelines.runner import ADVICE, JOBS, STREAMS, run_stream
     from barnabas.spark.pipelines.tables import pipeline_store
 
-    known = (*STREAMS, *JOBS, LAKE, SESSIONS)
+    known = (*STREAMS, *JOBS, LAKE, CHANGES, SESSIONS)
     if name not in known:
         raise UsageError(f"there is no pipeline {name}; there are {', '.join(known)}")
-    settings = cluster.properties_for_spark() | dict(_pair(option, "--option") for option in options)
+    settings = cluster.properties_for_spark() | dict(pair(option, "--option") for option in options)
     config = PipelineConfig(
         out=out,
         bootstrap_servers=cluster.bootstrap,
@@ -255,20 +266,23 @@ def run_command(
         source_options=settings,
         tables=table_options_of(table_format, catalog, table_options),
     )
-    lake_options = {option: further.pop(option) for option in LAKE_OPTIONS}
+    values = ValueOptions(**{option: further.pop(option) for option in VALUE_OPTIONS})
+    changes_options = {option: further.pop(option) for option in CHANGES_OPTIONS}
     sessions_options = {option: further.pop(option) for option in SESSIONS_OPTIONS}
     metrics = further.pop("metrics")
     if further["as_json"] and name not in JOBS:
         raise UsageError(f"--json is for {' and '.join(JOBS)}; {name} prints no table")
     if metrics and name in JOBS:
         raise UsageError(f"--metrics is only for pipelines that read topics, not for {name}")
-    if name == LAKE:
-        lake = lake_config(config, **lake_options)
-        shown = observed(progress_display(), f"{LAKE}/{lake.name}", lake.store, cluster, metrics)
+    if name in {LAKE, CHANGES}:
+        table = (
+            lake_config(config, values) if name == LAKE else changes_config(config, values=values, **changes_options)
+        )
+        shown = observed(progress_display(), f"{name}/{table.name}", table.store, cluster, metrics)
         with _session(f"barnabas {name}", master) as spark, shown as display, _stop_signals() as stop:
-            run_lake(spark, lake, display, stop)
+            run_topic_table(spark, table, display, stop)
     elif name == SESSIONS:
-        sessions = sessions_config(config, **lake_options, **sessions_options)
+        sessions = sessions_config(config, values=values, **sessions_options)
         shown = observed(progress_display(), f"{SESSIONS}/{sessions.name}", sessions.store, cluster, metrics)
         with _session(f"barnabas {name}", master) as spark, shown as display, _stop_signals() as stop:
             run_sessions(spark, sessions, display, stop)
@@ -344,7 +358,7 @@ def _advise(
 
     if limits or advised:
         raise UsageError("--limit and --advised are for quota-dry-run")
-    amounts = {key: parse_amount(text) for key, text in (_pair(one, "--capacity") for one in capacity)}
+    amounts = {key: parse_amount(text) for key, text in (pair(one, "--capacity") for one in capacity)}
     try:
         options = AdviceOptions(
             amounts, Tenancy(by), headroom, simultaneous, parse_windows(windows), client_pattern=only
@@ -425,7 +439,7 @@ def parse_limit(text: str) -> ProposedLimit:
     from barnabas.spark.pipelines.quota_proposal import ProposedLimit
 
     first, *parts = text.split(",")
-    quota, amount = _pair(first, "--limit")
+    quota, amount = pair(first, "--limit")
     names: dict[str, EntityName] = {}
     for part in parts:
         kind, has_name, name = part.partition("=")
@@ -438,13 +452,6 @@ def parse_limit(text: str) -> ProposedLimit:
         return ProposedLimit(quota, QuotaEntity(names.get("user"), names.get("client-id")), parse_amount(amount))
     except ValueError as error:
         raise UsageError(f"--limit: {error}") from None
-
-
-def _pair(text: str, option: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"{option}: {text!r} is not KEY=VALUE")
-    return key, value
 
 
 @contextmanager

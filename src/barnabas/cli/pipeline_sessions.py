@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from barnabas.cli.arguments import ArgumentParser
+    from barnabas.cli.pipeline_lake import ValueOptions
     from barnabas.spark.pipelines.config import PipelineConfig
     from barnabas.spark.pipelines.progress import ProgressDisplay
     from barnabas.spark.pipelines.sessions import Aggregate, SessionsConfig
@@ -37,12 +38,7 @@ def add_sessions_options(parser: ArgumentParser) -> None:
 def sessions_config(
     pipeline: PipelineConfig,
     *,
-    topics: list[str],
-    table: str | None,
-    schema: str | None,
-    values: str,
-    message: str | None,
-    registry_header: bool,
+    values: ValueOptions,
     key_column: str | None,
     gap: str | None,
     aggregates: list[str],
@@ -51,18 +47,22 @@ def sessions_config(
     from barnabas.cli.telemetry import parse_duration
     from barnabas.spark.pipelines.sessions import SessionsConfig
 
-    if not topics:
+    if not values.topics:
         raise UsageError("sessions needs a --topic")
-    if values not in {"raw", "json"} or message is not None or registry_header:
-        raise UsageError("sessions reads JSON values: --values, --message and --registry-header are for lake")
+    others = (values.message, values.registry_header, values.registry, values.registry_options, values.reader_schema)
+    if values.values not in {"raw", "json"} or any(others) or values.subject is not None:
+        raise UsageError(
+            "sessions reads JSON values: --values, --message and --registry-header are for lake and changes, and so are "
+            "the other options of registries"
+        )
     try:
         return SessionsConfig(
             pipeline,
-            tuple(topics),
+            tuple(values.topics),
             parse_duration(gap or DEFAULT_GAP),
-            table,
+            values.table,
             key_column,
-            _schema_text(schema),
+            _schema_text(values.schema),
             tuple(map(_aggregate, aggregates)),
         )
     except ValueError as error:

@@ -32,9 +32,7 @@ def add_status_command(actions: Commands, add_place: Callable[[ArgumentParser], 
     """Adds the command. ``add_place`` adds the options for the location of the tables."""
     parser = add_command(actions, "status", status_command, "show what pipelines do and why they are stuck", STATUS)
     add_cluster(parser)
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="a pipeline, lake/TABLE or sessions/TABLE; default: all"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a pipeline, or one such as lake/TABLE; default: all")
     add_place(parser)
     parser.add_argument("--json", dest="as_json", action="store_true", help="as JSON")
 
@@ -130,14 +128,17 @@ def _show(rows: Sequence[dict[str, Any]], out: str, *, as_json: bool) -> None:
 
 
 def _found(out: str, names: Sequence[str], tables: TableOptions) -> Iterator[PipelineStatus]:
-    from barnabas.spark.pipelines import lake, sessions
+    from barnabas.spark.pipelines import sessions
+    from barnabas.spark.pipelines.changes import ChangesConfig
+    from barnabas.spark.pipelines.lake import LakeConfig
     from barnabas.spark.pipelines.runner import STREAMS
     from barnabas.spark.pipelines.status import PipelineStatus
     from barnabas.spark.pipelines.table_storage import local_path
     from barnabas.spark.pipelines.tables import TableStore, pipeline_store
 
     known = list(STREAMS)
-    namespaces = {lake.NAME: lake.LakeConfig.namespace, sessions.NAME: sessions.NAME}
+    namespaces = {one.kind: one.namespace for one in (LakeConfig, ChangesConfig)}
+    namespaces[sessions.NAME] = sessions.NAME
     path = local_path(out)
     for pipeline in namespaces:
         if path is not None and (path / pipeline).is_dir():

@@ -1,0 +1,235 @@
+"""The pipeline ``changes``: topics of changes as a table that is up to date, one row for each key.
+
+    config = ChangesConfig(PipelineConfig(out="tables"), ("shop.public.orders",), schemas=ConnectSchemas(), key=("id",))
+    build(spark, config)
+
+A batch is reduced to the last change of each key (`row_changes`), and merged into the table in one commit, which notes
+the batch (`tables`). Rows have the columns of all schemas that their topic ever had (`schema_drift`), and the position
+of the record that they are from. Records that cannot be used go to a table ``_dead_letters`` below.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from barnabas.spark.pipelines.change_envelopes import KEY, Debezium, Envelope
+from barnabas.spark.pipelines.change_keys import KeyFormat
+from barnabas.spark.pipelines.dead_letter import ORIGIN, PROBLEM
+from barnabas.spark.pipelines.lake_values import struct_of
+from barnabas.spark.pipelines.row_changes import DELETE, OP, POSITION, TRUNCATE, Position, is_before, last_changes
+from barnabas.spark.pipelines.schema_drift import plain_type
+from barnabas.spark.pipelines.stream import query_id_of, read_topics, start_query
+from barnabas.spark.pipelines.tables import BatchState, Table
+from barnabas.spark.pipelines.topic_tables import TopicTable, rejected
+from barnabas.spark.pipelines.value_schemas import (
+    Decoding,
+    FoundSchemas,
+    OneSchema,
+    ValueFormatError,
+    ValueSchema,
+    ValueSchemas,
+    fitting_schemas,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+logger = logging.getLogger(__name__)
+
+NAME: Final = "changes"
+_ROW: Final = "_row"
+_VALUE: Final = "_value"
+_NO_KEY: Final = "_needs_key"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesConfig(TopicTable):
+    """Which topics become which table, and how."""
+
+    kind: ClassVar[str] = NAME
+    namespace: ClassVar[str] = NAME
+
+    schemas: ValueSchemas = field(kw_only=True)
+    key: tuple[str, ...] = field(default=(), kw_only=True)
+    """Columns of the row. Without any, the key of the record is the key of the row, in a column `KEY`."""
+    keys: KeyFormat = field(default_factory=KeyFormat, kw_only=True)
+    """What the keys of records are; needed for tombstones, if the table has key columns."""
+    envelope: Envelope = field(default_factory=Debezium, kw_only=True)
+
+    def rows_table(self, schema: StructType) -> Table:
+        return Table(self.name, schema, POSITION[-1], path="", key=self.key or (KEY,))
+
+
+def json_rows(ddl: str, envelope: Envelope) -> OneSchema:
+    """JSON without a schema: the columns that the user names, as Spark writes them, are those of the row."""
+
+    def make() -> ValueSchema:
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        from barnabas.spark.pipelines.json_values import json_schema_of
+
+        return json_schema_of(envelope.value_type(plain_type(to_arrow_type(struct_of(ddl), timezone="UTC"))))
+
+    return OneSchema(make, "JSON")
+
+
+def build(spark: SparkSession, config: ChangesConfig) -> StreamingQuery:
+    """Starts the pipeline."""
+    name = f"{NAME}-{config.name}"
+    raw = read_topics(spark, name, config.topics, config.pipeline)
+    return start_query(raw, ChangesWriter(config), name, config.pipeline, config.checkpoint)
+
+
+class ChangesWriter:
+    """Merges one batch after the other into the table."""
+
+    def __init__(self, config: ChangesConfig) -> None:
+        self._config = config
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        self.write(batch, query_id_of(batch, self._config.checkpoint), batch_id)
+
+    def write(self, batch: DataFrame, query_id: str, batch_id: int) -> None:
+        """Merges a batch, unless the table holds it."""
+        from pyspark.sql.types import StructType
+
+        store = self._config.store()
+        state = store.state()
+        if state.has_batch(query_id, batch_id):
+            logger.info("%s: the table already holds batch %d", self._config.name, batch_id)
+            return
+        dead = self._config.dead_letters_table()
+        store.create((dead,))
+        opened = store.open(self._config.rows_table(StructType()))
+        known = stored_row_type(opened.schema()) if opened.exists() else None
+        held = [batch.persist()]
+        try:
+            parsed = parse_changes(batch, self._config, known)
+            held.append(parsed.frame.persist())
+            tables = [dead]
+            if parsed.has_rows:
+                changes = last_changes(parsed.changes(), self._config.key or (KEY,))
+                table = store.prepare(self._config.rows_table(changes.drop(OP).schema))
+                tables.append(table)
+                truncates = parsed.truncates()
+                if truncates:
+                    changes = changes.where(~is_before(truncates))
+                held.append(changes.persist())
+                store.merge(table, changes, truncates, query_id, batch_id)
+            bad = store.add(dead, rejected(parsed.frame, "value"), query_id, batch_id)
+        finally:
+            for frame in held:
+                frame.unpersist()
+        store.set_state(BatchState(query_id, batch_id, dead_letters=state.dead_letters + bad))
+        every = self._config.pipeline.compact_every
+        if batch_id % every == every - 1:
+            store.compact(batch.sparkSession, tables, 0, self._config.pipeline.keep_hours)
+
+
+def stored_row_type(schema: pa.Schema) -> pa.DataType:
+    """The columns of a table that come from rows, without those for the position and the key of the record."""
+    import pyarrow as pa  # an extra
+
+    return plain_type(pa.struct([one for one in schema if one.name not in {KEY, *POSITION}]))
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedChanges:
+    """The records of a batch: `ORIGIN`, ``key`` and ``value`` as they came, `PROBLEM`, `OP` and the row."""
+
+    frame: DataFrame
+    has_rows: bool
+    """False if no record has said yet what a row is: then there is neither `OP` nor a row."""
+    by_record_key: bool
+
+    def changes(self) -> DataFrame:
+        """The upserts and deletions: columns of the row, `POSITION` and `OP`."""
+        from pyspark.sql import functions as sf
+
+        position = [sf.col(name).alias(column) for name, column in zip(ORIGIN, POSITION, strict=True)]
+        key = [sf.col("key").alias(KEY)] if self.by_record_key else []
+        usable = self.frame.where(sf.col(PROBLEM).isNull() & (sf.col(OP) != TRUNCATE))
+        return usable.select(f"{_ROW}.*", *key, *position, OP)
+
+    def truncates(self) -> list[Position]:
+        """The last truncation of each partition."""
+        from pyspark.sql import functions as sf
+
+        last = sf.max_by(sf.struct("offset", sf.unix_micros("timestamp").alias("time_us")), "offset").alias("last")
+        found = self.frame.where(sf.col(PROBLEM).isNull() & (sf.col(OP) == TRUNCATE))
+        rows = found.groupBy("topic", "partition").agg(last).collect()
+        return [(row["topic"], row["partition"], row["last"]["offset"], row["last"]["time_us"]) for row in rows]
+
+
+def parse_changes(raw: DataFrame, config: ChangesConfig, known: pa.DataType | None) -> ParsedChanges:
+    """Decodes the records of a batch. ``known``: the type of the rows that the table has; None if it has none yet."""
+    import pyarrow as pa  # an extra
+    from pyspark.sql import functions as sf
+
+    def row_of(value: pa.DataType) -> pa.DataType:
+        row = config.envelope.row_type(value)
+        if missing := [name for name in config.key if name not in {one.name for one in row}]:
+            raise ValueFormatError(f"its rows have no column {', '.join(missing)}, which is to be the key")
+        return row
+
+    found, row = fitting_schemas(config.schemas, raw, "value", known, row_of)
+    columns = raw.select(*ORIGIN, "key", "value")
+    if row is None:
+        frame = Decoding(config.schemas, found, pa.null()).add_to(columns, "value", _VALUE, PROBLEM).drop(_VALUE)
+        return ParsedChanges(frame, False, not config.key)
+    decoding = Decoding(config.schemas, found, config.envelope.value_type(row))
+    decoded = decoding.add_to(columns, "value", _VALUE, PROBLEM)
+    value = sf.col(_VALUE)
+    with_op = decoded.select(
+        *ORIGIN,
+        "key",
+        "value",
+        PROBLEM,
+        sf.when(sf.col(PROBLEM).isNull(), config.envelope.op(value)).alias(OP),
+        config.envelope.row(value).alias(_ROW),
+    )
+    if config.key:
+        with_op = _with_record_keys(with_op, config, row)
+    judged = with_op.withColumn(PROBLEM, sf.coalesce(PROBLEM, _problem(config)))
+    return ParsedChanges(judged, True, not config.key)
+
+
+def _problem(config: ChangesConfig) -> Column:
+    """What is wrong with a change that could be decoded; null if nothing is."""
+    from pyspark.sql import functions as sf
+
+    is_row = sf.col(OP) != TRUNCATE
+    problem = sf.when(sf.col(OP).isNull(), "not a change of a row: its op is none of c, r, u, d and t")
+    if not config.key:
+        problem = problem.when(is_row & sf.col("key").isNull(), "the record has no key")
+    problem = problem.when(is_row & (sf.col(OP) != DELETE) & sf.col(_ROW).isNull(), "there is no row in it")
+    for name in config.key:
+        problem = problem.when(is_row & sf.col(f"{_ROW}.`{name}`").isNull(), f"the key column {name} is null")
+    return problem
+
+
+def _with_record_keys(frame: DataFrame, config: ChangesConfig, row: pa.DataType) -> DataFrame:
+    """Takes the key columns of deletions that have no row, such as tombstones, from the keys of the records."""
+    import pyarrow as pa  # an extra
+    from pyspark.sql import functions as sf
+
+    needs_key = (sf.col(OP) == DELETE) & sf.col(_ROW).isNull() & sf.col(PROBLEM).isNull()
+    marked = frame.withColumn(_NO_KEY, sf.coalesce(needs_key, sf.lit(False)))
+    needing = marked.where(_NO_KEY).drop(_NO_KEY, PROBLEM)
+    if needing.isEmpty():
+        return frame
+    kind = pa.struct([one for one in row if one.name in config.key])
+    schemas = config.keys.for_columns(kind)
+    found = FoundSchemas.in_column(schemas, needing, "key")
+    decoded = Decoding(schemas, found, kind).add_to(needing, "key", _VALUE, PROBLEM)
+    fields = [
+        (sf.col(f"{_VALUE}.`{one.name}`") if one.name in config.key else sf.col(f"{_ROW}.`{one.name}`")).alias(one.name)
+        for one in row
+    ]
+    with_row = decoded.withColumn(_ROW, sf.struct(*fields)).drop(_VALUE)
+    return marked.where(~sf.col(_NO_KEY)).drop(_NO_KEY).unionByName(with_row)
