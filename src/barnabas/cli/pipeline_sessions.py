@@ -52,8 +52,8 @@ def sessions_config(
     others = (values.message, values.registry_header, values.registry, values.registry_options, values.reader_schema)
     if values.values not in {"raw", "json"} or any(others) or values.subject is not None:
         raise UsageError(
-            "sessions reads JSON values: --values, --message and --registry-header are for lake and changes, and so are "
-            "the other options of registries"
+            "sessions reads JSON values: --values, --message and --registry-header are for lake and changes, "
+            "and so are the other options of registries"
         )
     try:
         return SessionsConfig(
