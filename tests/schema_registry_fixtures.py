@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,7 +117,7 @@ def _error(code: int, message: str) -> tuple[int, bytes]:
 
 
 @contextmanager
-def running_registry() -> Iterator[ScriptedRegistry]:
+def running_registry(tls: ssl.SSLContext | None = None) -> Iterator[ScriptedRegistry]:
     registry = ScriptedRegistry()
 
     class Handler(BaseHTTPRequestHandler):
@@ -139,9 +140,11 @@ def running_registry() -> Iterator[ScriptedRegistry]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+        registry.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
         try:
             yield registry
         finally:

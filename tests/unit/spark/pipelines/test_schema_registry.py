@@ -6,10 +6,12 @@ import base64
 import json
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import InvalidConfigurationError
@@ -24,6 +26,7 @@ from barnabas.spark.pipelines.schema_registry import (
 from barnabas.spark.pipelines.schema_wire import WireFormat, message_indexes
 from barnabas.spark.pipelines.value_schemas import ValueFormatError
 from schema_registry_fixtures import APICURIO_V2, APICURIO_V3, ScriptedRegistry, running_registry
+from tls_fixtures import PKI, context
 
 pytestmark = pytest.mark.mechanism("S10")
 
@@ -170,6 +173,27 @@ def test_credentials_come_from_config_providers(registry: ScriptedRegistry, monk
     assert client(registry, bearer_auth_token="t").schema(1, AVRO).kind == AVRO
 
 
+def test_tls_takes_the_settings_of_kafkas_clients(tmp_path: Path) -> None:
+    trusted, keys = tmp_path / "ca.pem", tmp_path / "client.pem"
+    keys.write_text(PKI.client.pem)
+    keys.chmod(0o600)
+    settings = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(trusted),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keys),
+        "retries": "0",
+    }
+    server = context(tmp_path, server_side=True, identity=PKI.server_ec, trusted=PKI.authority, required=True)
+    with running_registry(server) as registry:
+        registry.register("orders-value", AVRO_SCHEMA)
+        trusted.write_text(PKI.authority.pem)
+        assert RegistryClient(RegistryConfig(registry.url, settings)).schema(1, AVRO).kind == AVRO
+        trusted.write_text(PKI.other_authority.pem)
+        with pytest.raises(RegistryError, match=r"(?i)certificate"):
+            RegistryClient(RegistryConfig(registry.url, settings)).schema(1, AVRO)
+
+
 @pytest.mark.parametrize(
     ("url", "settings", "message"),
     [
@@ -195,6 +219,8 @@ def test_avro(registry: ScriptedRegistry) -> None:
     registry.register("orders-value", AVRO_SCHEMA)
     schemas = RegistrySchemas("avro", RegistryConfig(registry.url))
     assert decoded(schemas, AVRO_VALUE) == {"id": 7, "note": "x", "total": Decimal("1.25")}
+    # Workers get the schema, and nothing of the registry.
+    assert registry.url.encode() not in cloudpickle.dumps(schemas.find(1).make_decode)
 
 
 def test_avro_with_references(registry: ScriptedRegistry) -> None:
