@@ -107,10 +107,11 @@ class ChangesWriter:
         store.create((dead,))
         opened = store.open(self._config.rows_table(StructType()))
         known = stored_row_type(opened.schema()) if opened.exists() else None
-        held = [batch.persist()]
+        # Batches whose values name their schemas are read twice.
+        held = [batch.persist()] if self._config.schemas.many else []
         try:
             parsed = parse_changes(batch, self._config, known)
-            held.append(parsed.frame.persist())
+            held.append(parsed.decoded)
             tables = [dead]
             if parsed.has_rows:
                 changes = last_changes(parsed.changes(), self._config.key or (KEY,))
@@ -143,6 +144,8 @@ class ParsedChanges:
     """The records of a batch: `ORIGIN`, ``key`` and ``value`` as they came, `PROBLEM`, `OP` and the row."""
 
     frame: DataFrame
+    decoded: DataFrame
+    """What the frame is made of; it is kept in memory, because to decode is the costly part."""
     has_rows: bool
     """False if no record has said yet what a row is: then there is neither `OP` nor a row."""
     by_record_key: bool
@@ -181,7 +184,7 @@ def parse_changes(raw: DataFrame, config: ChangesConfig, known: pa.DataType | No
     columns = raw.select(*ORIGIN, "key", "value")
     if row is None:
         frame = Decoding(config.schemas, found, pa.null()).add_to(columns, "value", _VALUE, PROBLEM).drop(_VALUE)
-        return ParsedChanges(frame, False, not config.key)
+        return ParsedChanges(frame, frame.persist(), False, not config.key)
     decoding = Decoding(config.schemas, found, config.envelope.value_type(row))
     decoded = decoding.add_to(columns, "value", _VALUE, PROBLEM)
     value = sf.col(_VALUE)
@@ -193,10 +196,10 @@ def parse_changes(raw: DataFrame, config: ChangesConfig, known: pa.DataType | No
         sf.when(sf.col(PROBLEM).isNull(), config.envelope.op(value)).alias(OP),
         config.envelope.row(value).alias(_ROW),
     )
-    if config.key:
-        with_op = _with_record_keys(with_op, config, row)
-    judged = with_op.withColumn(PROBLEM, sf.coalesce(PROBLEM, _problem(config)))
-    return ParsedChanges(judged, True, not config.key)
+    with_op.persist()
+    with_keys = _with_record_keys(with_op, config, row) if config.key else with_op
+    judged = with_keys.withColumn(PROBLEM, sf.coalesce(PROBLEM, _problem(config)))
+    return ParsedChanges(judged, with_op, True, not config.key)
 
 
 def _problem(config: ChangesConfig) -> Column:
