@@ -227,27 +227,25 @@ class ProduceHandler:
     def _is_too_much(entries: Mapping[TopicIdPartition, Buffer], local: RequestLocal, respond: ProduceCallback) -> bool:
         """Returns whether the batches decompress to more than this thread or one request may append.
 
-        In the first case the request is handed over to the bulk lane, in the second it is refused.
+        In the first case the request is handed over to the bulk lane, in the second it is refused. Either is decided by
+        the first batches that are too much: a bound costs up to 1 ms, for a zstd frame of a thousand blocks.
         """
         bound = 0
-        known = True
         for records in entries.values():
             one = decompressed_bound(memoryview(records))
-            if one < 0:
-                known = False
-            else:
+            if one > 0:
                 bound += min(one, MAX_BATCH_BYTES)  # the log refuses a batch that decompresses to more
-        if local.inline and (not known or bound > _INLINE_BYTES):
-            local.hand_over()
-            return True
-        if bound > MAX_DECOMPRESSED_BYTES:
-            refused = ProduceResult(
-                Errors.MESSAGE_TOO_LARGE,
-                error_message=f"The records of one request may decompress to {MAX_DECOMPRESSED_BYTES} bytes; "
-                f"these claim {bound}",
-            )
-            respond(dict.fromkeys(entries, refused))
-            return True
+            if local.inline and (one < 0 or bound > _INLINE_BYTES):
+                local.hand_over()
+                return True
+            if bound > MAX_DECOMPRESSED_BYTES:
+                refused = ProduceResult(
+                    Errors.MESSAGE_TOO_LARGE,
+                    error_message=f"The records of one request may decompress to {MAX_DECOMPRESSED_BYTES} bytes; "
+                    f"these claim {bound} or more",
+                )
+                respond(dict.fromkeys(entries, refused))
+                return True
         return False
 
     # Sorting the partitions

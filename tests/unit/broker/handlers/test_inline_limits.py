@@ -18,6 +18,7 @@ from barnabas.protocol.message import Request as RequestMessage
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records.batch import CompressionType
+from barnabas.records.compressed_batch import decompressed_bound
 from barnabas.server.request_local import RequestLocal
 from unit.broker.handlers.real_bench import RealBench
 
@@ -100,6 +101,24 @@ def test_the_total_is_refused_with_message_too_large(bench: RealBench, monkeypat
     results = response.responses[0].partition_responses
     assert [result.error_code for result in results] == [Errors.MESSAGE_TOO_LARGE] * 2
     assert str(MEBIBYTE) in results[0].error_message
+
+
+def test_batches_are_measured_until_they_are_too_much(bench: RealBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    def measure(batch: memoryview) -> int:
+        measured.append(len(batch))
+        return decompressed_bound(batch)
+
+    monkeypatch.setattr("barnabas.broker.handlers.produce.decompressed_bound", measure)
+    monkeypatch.setattr("barnabas.broker.handlers.produce.MAX_DECOMPRESSED_BYTES", MEBIBYTE)
+    request = produce_of(*[compressed(2 * MEBIBYTE, CompressionType.ZSTD)] * 2)
+    results = bench.answered_now(request, 12).responses[0].partition_responses
+    assert [result.error_code for result in results] == [Errors.MESSAGE_TOO_LARGE] * 2
+    assert len(measured) == 1, "the first one is too much for a request"
+    measured.clear()
+    assert is_handed_over(bench, request)
+    assert len(measured) == 1, "the first one is too much for a network thread"
 
 
 def test_a_gzip_stream_is_held_to_the_size_that_it_claims(bench: RealBench) -> None:
