@@ -22,6 +22,7 @@ from types import MemberDescriptorType
 from barnabas._kernels.compiled.interpreter_lock cimport let_others_run
 from barnabas._kernels.compiled.octets cimport int16_at, int32_at, put_int32
 
+from barnabas._kernels.turns import offer_turn
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.message import TooManyEntriesError
 
@@ -321,7 +322,7 @@ cdef object read_field(_Field field, Input *source, buffer):
     PyObject_GC_UnTrack(items)
     for index in range(count):
         if index % TURN == TURN - 1:
-            let_others_run()
+            let_others_run(offer_turn)
         if field.element_kind == STRUCT:
             items.append(read_struct(field.element, source, buffer))
         else:
@@ -513,7 +514,7 @@ cdef int write_field(_Field field, value, Output *out, list parts) except -1:
     for item in value:
         done += 1
         if done % TURN == 0:
-            let_others_run()
+            let_others_run(offer_turn)
         if field.element_kind == STRUCT:
             write_struct(field.element, item, out, parts)
         else:

@@ -1,11 +1,10 @@
 # Gives up the interpreter lock in long loops, for all compiled modules.
 
 cdef extern from "Python.h":
-    ctypedef struct PyThreadState
-    PyThreadState *PyEval_SaveThread()
-    void PyEval_RestoreThread(PyThreadState *state)
+    void *PyErr_Occurred()
 
 
-cdef inline void let_others_run() noexcept:
-    """Lets a thread run that has waited for the lock for a switch interval; costs some 50 ns if there is none."""
-    PyEval_RestoreThread(PyEval_SaveThread())
+cdef inline void let_others_run(object offer_turn) noexcept:
+    """Lets a thread run that has waited for the lock for a switch interval: see `barnabas._kernels.turns`."""
+    if PyErr_Occurred() == NULL:  # something is freed while an exception is on its way: no Python code then
+        offer_turn()

@@ -2,6 +2,7 @@
 """How objects and the allocator use memory: see the twin `pure.memory`."""
 
 from barnabas._kernels.compiled.interpreter_lock cimport let_others_run
+from barnabas._kernels.turns import offer_turn
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object)
@@ -27,7 +28,7 @@ cdef class StructMemory:
         left -= 1
         if left <= 0:
             left = TURN
-            let_others_run()
+            let_others_run(offer_turn)
 
 
 def trim():
