@@ -9,6 +9,13 @@ from barnabas.common.errors import ProtocolError
 READ_AHEAD = 1 << 17
 """How much is read at once. A client that pipelines small requests then costs one system call for many of them."""
 
+READ_PER_TURN = 1 << 20
+"""After so many bytes, the rest of a turn reads only small requests. Hundreds of clients that each send a large request
+at once would otherwise keep a client waiting that sends a small one: 300 requests of 200 KB took 55 ms."""
+
+FIRST_READ = 1 << 12
+"""What such a turn reads of a request whose size is not known yet. The rest of a large one waits."""
+
 FIRST_ALLOCATION = (1 << 20) + (1 << 16)
 """A request larger than this gets its buffer as its bytes arrive, not because its length prefix says so. Batches of
 the largest size that producers send by default fit, including the rest of the request: moving them for the last few

@@ -169,3 +169,21 @@ def test_other_threads_run_while_entries_are_encoded() -> None:
             message.encode(0)
 
     assert turns.seen_inside(encode)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_long_loops_leave_it_to_the_interpreter_when_to_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that released the lock by itself would wake those that wait for it, and have it again before they run."""
+    offered: list[str] = []
+    for name in ("memory", "codec"):
+        monkeypatch.setattr(
+            import_module(f"barnabas._kernels.compiled.{name}"), "offer_turn", lambda at=name: offered.append(at)
+        )
+    for _ in range(1024):
+        Entry()
+    assert offered == ["memory"] * 4
+    offered.clear()
+    data = Entries(entries=[Entry() for _ in range(1024)]).encode(0)
+    assert offered.count("codec") == 4
+    Entries.decode(data, 0)
+    assert offered.count("codec") >= 7

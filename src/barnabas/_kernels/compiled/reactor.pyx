@@ -53,6 +53,8 @@ PREPARE, HELD, NOTHING, UNKNOWN = C_PREPARE, C_HELD, C_NOTHING, C_UNKNOWN
 SENT, PARTLY_SENT, RESUME, BUSY, GONE = C_SENT, C_PARTLY_SENT, C_RESUME, C_BUSY, C_GONE
 
 cdef int64_t READ_AHEAD = channel_state.READ_AHEAD
+cdef int64_t READ_PER_TURN = channel_state.READ_PER_TURN
+cdef int64_t FIRST_READ = channel_state.FIRST_READ
 cdef int64_t FIRST_ALLOCATION = channel_state.FIRST_ALLOCATION
 cdef int64_t UNSEEN_ALLOCATION = channel_state.UNSEEN_ALLOCATION
 cdef int64_t LARGE = channel_state.LARGE
@@ -271,7 +273,7 @@ cdef class KafkaChannel:
     cdef readonly int64_t _likely
     cdef int64_t _start
     cdef int64_t _filled
-    cdef int64_t _size
+    cdef readonly int64_t receiving
     cdef public int fd
     cdef public int events
     cdef bint _reads_all
@@ -289,7 +291,7 @@ cdef class KafkaChannel:
         self._pool = pool
         self._reads_all = getattr(transport, "reads_all", False)
         self._head = b""
-        self._size = -1
+        self.receiving = -1
 
     @property
     def has_bytes_buffered(self):
@@ -298,19 +300,22 @@ cdef class KafkaChannel:
 
     def read(self):
         """Returns the next request, or None if it has not arrived yet."""
-        return self.next_request()
+        return self.next_request(True)
 
-    cdef object next_request(self):
+    cdef object next_request(self, bint all_at_once):
         cdef Py_ssize_t start, stop, arrived
         cdef int32_t size
-        if self._size >= 0:
+        if self.receiving >= 0:
             return self.read_payload()
         view = self.ahead
         if view is None:
             if self._pool.bounded:
                 return self.read_exactly()
             try:
-                data = self.read_likely() if self._likely else self.transport.recv(READ_AHEAD)
+                if self._likely and all_at_once:
+                    data = self.read_likely()
+                else:
+                    data = self.transport.recv(READ_AHEAD if all_at_once else FIRST_READ)
             except BlockingIOError:
                 return None
             if data is None:
@@ -344,7 +349,7 @@ cdef class KafkaChannel:
                         self.spares.count_small()
                 return view[start + 4 : stop]
         self.ahead = None
-        return self.collect(view[start:])
+        return self.collect(view[start:], all_at_once)
 
     cdef object read_likely(self):
         """Reads the beginning of a request that is expected to be large; None if it is, and is being read now."""
@@ -359,7 +364,7 @@ cdef class KafkaChannel:
                 self.refuse(size)
             if size >= 0 and count < <int64_t>size + 4:
                 self.bytes_received += count
-                self._size = size
+                self.receiving = size
                 self._payload = data
                 self._start = 4
                 self._filled = count
@@ -369,7 +374,7 @@ cdef class KafkaChannel:
 
     cdef object read_payload(self):
         """Reads the rest of a request straight into its buffer; returns the request once it is complete."""
-        cdef int64_t size = self._size, stop
+        cdef int64_t size = self.receiving, stop
         cdef Py_ssize_t count, room
         cdef bytearray payload = self._payload
         if payload is None:
@@ -406,7 +411,7 @@ cdef class KafkaChannel:
                 self.transport.expect(min(stop - self._filled, PIECE))
                 return None
         self._payload = None
-        self._size = -1
+        self.receiving = -1
         if size >= LARGE:
             self.transport.expect(1)
             if self.spares is None:
@@ -447,14 +452,14 @@ cdef class KafkaChannel:
         self.spares.keep(payload)
         return payload
 
-    cdef object collect(self, view):
-        """Sets aside the beginning of a request and reads on, straight into its buffer."""
+    cdef object collect(self, view, bint all_at_once):
+        """Sets aside the beginning of a request and reads on, if it may, straight into its buffer."""
         cdef Py_ssize_t arrived = len(view) - 4
         cdef int64_t size
         if arrived < 0:
             self._head = bytes(view)
             return None
-        size = self._size = int32_at(<const unsigned char *>PyMemoryView_GET_BUFFER(view).buf)
+        size = self.receiving = int32_at(<const unsigned char *>PyMemoryView_GET_BUFFER(view).buf)
         payload = None if self.spares is None else self.spares.take(size)
         if payload is None:
             payload = new_buffer(max(min(size, min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * (arrived + 4)))), arrived))
@@ -462,7 +467,7 @@ cdef class KafkaChannel:
         self._start = 0
         self._filled = arrived
         payload[:arrived] = view[4:]
-        return self.read_payload()
+        return self.read_payload() if all_at_once else None
 
     cdef object read_exactly(self):
         """Reads only the length: with a bounded pool nothing is read that has not been granted."""
@@ -476,18 +481,18 @@ cdef class KafkaChannel:
         self._head += data
         if len(self._head) < 4:
             return None
-        self._size = int.from_bytes(self._head, "big", signed=True)
+        self.receiving = int.from_bytes(self._head, "big", signed=True)
         self._head = b""
-        if not 0 <= self._size <= self.max_receive_size:
-            self.refuse(self._size)
+        if not 0 <= self.receiving <= self.max_receive_size:
+            self.refuse(self.receiving)
         return self.read_payload()
 
     def abandon_receive(self):
         """Returns the pool's grant for a request that will never be complete."""
         if self._pool.bounded and self._payload is not None:
-            self._pool.release(self._size)
+            self._pool.release(self.receiving)
         self._payload = None
-        self._size = -1
+        self.receiving = -1
         self.ahead = None
         self._head = b""
 
@@ -544,6 +549,7 @@ cdef class Reactor:
     cdef public SelectorStats stats
     cdef public int64_t polled_ns
     cdef Py_ssize_t _unpolled
+    cdef int64_t _may_read
 
     def __init__(self, wait, clock):
         self.wait = wait
@@ -631,6 +637,7 @@ cdef class Reactor:
         else:
             events = []
         self.polled_ns = now
+        self._may_read = READ_PER_TURN
         if arrange is not None:
             arrange(events)
         if buffered:
@@ -667,8 +674,7 @@ cdef class Reactor:
 
     cdef int handle(self, KafkaChannel channel, uint32_t ready, int64_t now) except -1:
         """Reads a ready channel. Leaves an error in `attention`, so that it affects only this channel."""
-        cdef int64_t started = 0
-        cdef bint timed
+        cdef int64_t started = 0, before = channel.bytes_received
         cdef uint32_t left
         channel.last_active_ns = now
         if channel.state is not READY:
@@ -678,20 +684,24 @@ cdef class Reactor:
         if ready & READABLE:
             if channel.mute_state is not NOT_MUTED or channel.out_of_memory:
                 left |= C_HELD
+            elif self._may_read <= 0 <= channel.receiving:
+                self.buffered[channel] = None
             else:
-                timed = self.record_time_per_connection
-                if timed:
+                if self.record_time_per_connection:
                     started = self.clock()
                 try:
-                    payload = channel.next_request()
+                    payload = channel.next_request(self._may_read > 0)
                     if payload is not None:
                         self.completed_receives.append((channel, payload))
+                    elif self._may_read <= 0 <= channel.receiving:
+                        self.buffered[channel] = None
                     else:
                         left |= C_NOTHING
                 except Exception as error:
                     self.attention.append((channel, 0, error))
                     left = 0
-                if timed:
+                self._may_read -= channel.bytes_received - before
+                if self.record_time_per_connection:
                     channel.network_thread_time_ns += <int64_t>self.clock() - started
         if left:
             self.attention.append((channel, left, None))

@@ -17,9 +17,11 @@ from typing import Any, NoReturn
 from barnabas._kernels.channel_mute import NOT_MUTED, RESPONSE_PENDING, ChannelMuteEvent, next_state
 from barnabas._kernels.channel_state import (
     FIRST_ALLOCATION,
+    FIRST_READ,
     LARGE,
     PIECE,
     READ_AHEAD,
+    READ_PER_TURN,
     UNSEEN_ALLOCATION,
     WHOLE_ALLOCATION,
     ChannelState,
@@ -227,7 +229,7 @@ class KafkaChannel:
         self._start = 0
         """Where in its buffer the request being read begins: after its length, if the length was read into it, too."""
         self._filled = 0
-        self._size = -1
+        self.receiving = -1
         """The size of the request being read; negative between requests."""
 
     @property
@@ -235,20 +237,20 @@ class KafkaChannel:
         """Whether reading may yield data without the socket becoming readable."""
         return self.ahead is not None or bool(self.transport.has_bytes_buffered)
 
-    def read(self) -> memoryview | None:
-        """Returns the next request, or None if it has not arrived yet.
+    def read(self, *, all_at_once: bool = True) -> memoryview | None:
+        """Returns the next request, or None if it has not arrived yet, or if it is large and not to be read at once.
 
         Raises ``EOFError`` at the end of the stream, ``OSError`` for a broken connection, and
         :class:`InvalidReceiveError` for a length that is negative or too large.
         """
-        if self._size >= 0:
+        if self.receiving >= 0:
             return self._read_payload()
         view = self.ahead
         if view is None:
             if self._pool.bounded:
                 return self._read_exactly()
             try:
-                data = self.transport.recv(READ_AHEAD)
+                data = self.transport.recv(READ_AHEAD if all_at_once else FIRST_READ)
             except BlockingIOError:
                 return None
             if not data:
@@ -276,11 +278,11 @@ class KafkaChannel:
                     self.spares.count_small()
                 return view[start + 4 : stop]
         self.ahead = None
-        return self._collect(view[start:])
+        return self._collect(view[start:], all_at_once)
 
     def _read_payload(self) -> memoryview | None:
         """Reads the rest of a request straight into its buffer; returns the request if it is complete."""
-        size = self._size
+        size = self.receiving
         payload = self._payload
         if payload is None:
             if not self._pool.try_reserve(size):
@@ -310,7 +312,7 @@ class KafkaChannel:
                 self.transport.expect(min(stop - self._filled, PIECE))
                 return None
         self._payload = None
-        self._size = -1
+        self.receiving = -1
         if size >= LARGE:
             self.transport.expect(1)
             if self.spares is not None and size <= WHOLE_ALLOCATION:
@@ -348,13 +350,13 @@ class KafkaChannel:
         self.spares.keep(payload)
         return payload  # type: ignore[no-any-return]
 
-    def _collect(self, view: memoryview) -> memoryview | None:
-        """Sets aside the beginning of a request and reads on, straight into its buffer."""
+    def _collect(self, view: memoryview, all_at_once: bool) -> memoryview | None:
+        """Sets aside the beginning of a request and reads on, if it may, straight into its buffer."""
         if len(view) < 4:
             self._head = bytes(view)
             return None
-        (self._size,) = _unpack_size(view)
-        size, arrived = self._size, len(view) - 4
+        (self.receiving,) = _unpack_size(view)
+        size, arrived = self.receiving, len(view) - 4
         payload = None if self.spares is None else self.spares.take(size)
         if payload is None:
             likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
@@ -363,7 +365,7 @@ class KafkaChannel:
         self._start = 0
         self._filled = arrived
         payload[:arrived] = view[4:]
-        return self._read_payload()
+        return self._read_payload() if all_at_once else None
 
     def _read_exactly(self) -> memoryview | None:
         """Reads only the length: with a bounded pool nothing is read that has not been granted."""
@@ -381,15 +383,15 @@ class KafkaChannel:
         self._head = b""
         if size < 0 or size > self.max_receive_size:
             self._refuse(size)
-        self._size = size
+        self.receiving = size
         return self._read_payload()
 
     def abandon_receive(self) -> None:
         """Returns the pool's grant for a request that will never be complete."""
         if self._pool.bounded and self._payload is not None:
-            self._pool.release(self._size)
+            self._pool.release(self.receiving)
         self._payload = None
-        self._size = -1
+        self.receiving = -1
         self.ahead = None
         self._head = b""
 
@@ -450,6 +452,8 @@ class Reactor:
         self.polled_ns = clock()
         """When the last poll returned its events."""
         self._unpolled = 0
+        self._may_read = 0
+        """How many bytes this turn may still read of requests that are not small."""
         """The requests taken from buffers since the sockets were polled."""
 
     # -- muting
@@ -519,6 +523,7 @@ class Reactor:
             now = self.clock()
             self.stats.select_ns += now - started
         self.polled_ns = now
+        self._may_read = READ_PER_TURN
         if arrange is not None:
             arrange(events)
         if buffered:
@@ -559,18 +564,24 @@ class Reactor:
         if ready & READABLE:
             if channel.mute_state is not NOT_MUTED or channel.out_of_memory:
                 left |= HELD
+            elif self._may_read <= 0 and channel.receiving >= 0:
+                self.buffered[channel] = None
             else:
+                before = channel.bytes_received
                 started = self.clock() if self.record_time_per_connection else 0
                 try:
-                    payload = channel.read()
+                    payload = channel.read(all_at_once=self._may_read > 0)
                 except Exception as error:  # noqa: BLE001 - this connection's end, not the thread's
                     self.attention.append((channel, 0, error))
                     payload, left = None, 0
                 else:
                     if payload is not None:
                         self.completed_receives.append((channel, payload))
+                    elif self._may_read <= 0 and channel.receiving >= 0:
+                        self.buffered[channel] = None
                     else:
                         left |= NOTHING
+                self._may_read -= channel.bytes_received - before
                 if self.record_time_per_connection:
                     channel.network_thread_time_ns += self.clock() - started
         if left:

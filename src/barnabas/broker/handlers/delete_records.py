@@ -84,7 +84,10 @@ class DeleteRecordsHandler:
         for (name, index), result in results.items():
             if result.error:
                 logger.debug("%r failed for %s-%d: %s", request, name, index, result.error.name)
-            topics.setdefault(name, DeleteRecordsTopicResult(name=name)).partitions.append(
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = DeleteRecordsTopicResult(name=name)
+            topic.partitions.append(
                 DeleteRecordsPartitionResult(
                     partition_index=index, low_watermark=result.low_watermark, error_code=result.error
                 )

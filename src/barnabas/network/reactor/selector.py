@@ -480,13 +480,13 @@ class Selector:
                 self._continue_stepped(now, deadline)
 
     def _end(self, channel: KafkaChannel, error: Exception) -> None:
-        """Queues a channel whose last read failed to be closed, in this poll or a later one."""
+        """Queues a channel whose last read or write failed to be closed, in this poll or a later one."""
         if len(self._ended) >= ENDED_PER_POLL:
-            self._watch(channel, 0)  # otherwise each poll would read its end again
+            self._watch(channel, 0)  # otherwise each poll would meet its end again
         self._ended.append((channel, error))
 
     def _close_ended(self, now: int) -> None:
-        """Closes the channels that have waited longest after their last read failed, as many as one poll may."""
+        """Closes the failed channels that have waited longest, as many as one poll may."""
         for _ in range(min(len(self._ended), ENDED_PER_POLL)):
             channel, error = self._ended.popleft()
             if self.open_or_closing(channel.id) is channel:  # not closed meanwhile, for another reason
@@ -546,7 +546,10 @@ class Selector:
             if flags & WRITE and channel.events & WRITE and channel.send is not None:
                 self._write(channel)
         except Exception as problem:  # noqa: BLE001 - this connection's end, not the thread's
-            self._failed(channel, problem, now)
+            if error is None and isinstance(problem, _SendFailedError):
+                self._end(channel, problem)
+            else:
+                self._failed(channel, problem, now)
         finally:
             if self.reactor.record_time_per_connection:
                 channel.network_thread_time_ns += self._now() - started

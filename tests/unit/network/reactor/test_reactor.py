@@ -48,10 +48,16 @@ class Wire:
     def fileno(self) -> int:
         return 7
 
+    def expect(self, count: int) -> None:
+        """How much to wait for: of no concern here."""
+
     def recv(self, size: int) -> bytes:
         if not self.chunks:
             raise BlockingIOError
-        return self.chunks.pop(0)
+        chunk = self.chunks.pop(0)
+        if len(chunk) > size:
+            self.chunks.insert(0, chunk[size:])
+        return chunk[:size]
 
     def recv_into(self, buffer: Any) -> int:
         if not self.chunks:
@@ -85,9 +91,9 @@ class Answered:
         self.completed.append((network_thread_time_ns, response))
 
 
-def channel_of(reactor: Any, wire: Wire) -> Any:
+def channel_of(reactor: Any, wire: Wire, max_receive_size: int = 100) -> Any:
     """A channel that is ready, and watched for reading."""
-    channel = reactor.KafkaChannel("c", wire, 100, UNBOUNDED, ANONYMOUS)
+    channel = reactor.KafkaChannel("c", wire, max_receive_size, UNBOUNDED, ANONYMOUS)
     channel.state = ChannelState.READY
     channel.events = READ
     return channel

@@ -66,11 +66,18 @@ def test_a_peer_that_vanishes_in_the_middle_of_a_request_is_lost(begun: bytes, r
 
 
 @pytest.mark.mechanism("N06")
-def test_one_poll_closes_only_some_of_many_lost_connections() -> None:
+@pytest.mark.parametrize("reads", [True, False], ids=["all_was_sent", "responses_are_unread"])
+def test_one_poll_closes_only_some_of_many_lost_connections(reads: bool) -> None:
     """A request that arrives while hundreds of clients leave is handed out before the last of them is closed."""
     with bench() as b:
         count = 5 * ENDED_PER_POLL
-        leaving = [b.connect(f"leaving-{number}")[1] for number in range(count)]
+        leaving = []
+        for number in range(count):
+            channel, client = b.connect(f"leaving-{number}", buffers=None if reads else 4096)
+            leaving.append(client)
+            if not reads:
+                b.selector.mute(channel)
+                assert not b.selector.send(channel, NetworkSend([bytes(1 << 20)])), "part of it waits for room"
         _, good = b.connect("good")
         for client in leaving:
             client.close()
