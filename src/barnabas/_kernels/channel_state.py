@@ -27,8 +27,8 @@ gigabytes."""
 LARGE = 1 << 18
 """A request of at least this size is received in pieces, and its buffer is reused where that is enabled."""
 PIECE = 1 << 21
-"""How much of a large request to wait for at once. A fetch of megabytes would otherwise wake its thread for every
-packet."""
+"""How much of a large request to wait for, and to read, at once. A fetch of megabytes would otherwise wake its thread
+for every packet, and a request of 60 MiB would keep the thread of others busy for 13 ms."""
 MOST_SPARES = 4
 """A consumer holds two responses and receives a third; its application may still use the one before."""
 SPARES_FOR = 32

@@ -375,7 +375,7 @@ cdef class KafkaChannel:
     cdef object read_payload(self):
         """Reads the rest of a request straight into its buffer; returns the request once it is complete."""
         cdef int64_t size = self.receiving, stop
-        cdef Py_ssize_t count, room
+        cdef Py_ssize_t count, room, taken = 0
         cdef bytearray payload = self._payload
         if payload is None:
             if not self._pool.try_reserve(size):
@@ -391,7 +391,7 @@ cdef class KafkaChannel:
             if self._filled == room:
                 room = min(2 * room, stop)
                 PyByteArray_Resize(payload, room)
-            room = min(room, stop) - self._filled
+            room = min(min(room, stop) - self._filled, PIECE)
             try:
                 # This view ends with the call, so it does not prevent the buffer from being resized.
                 count = recv_into(
@@ -407,7 +407,8 @@ cdef class KafkaChannel:
                 )
             self._filled += count
             self.bytes_received += count
-            if count < room and size >= LARGE and self._reads_all:
+            taken += count
+            if size >= LARGE and self._filled < stop and (taken >= PIECE or count < room and self._reads_all):
                 self.transport.expect(min(stop - self._filled, PIECE))
                 return None
         self._payload = None

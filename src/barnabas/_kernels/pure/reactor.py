@@ -293,13 +293,14 @@ class KafkaChannel:
         recv_into = self.transport.recv_into
         start = self._start
         stop = start + size
+        taken = 0
         while self._filled < stop:
             if self._filled == len(payload):
                 resize(payload, min(2 * len(payload), stop))
-            room = min(len(payload), stop) - self._filled
+            room = min(min(len(payload), stop) - self._filled, PIECE)
             try:
                 with memoryview(payload) as view:
-                    count = recv_into(view[self._filled : stop])
+                    count = recv_into(view[self._filled : self._filled + room])
             except BlockingIOError:
                 if size >= LARGE:
                     self.transport.expect(min(stop - self._filled, PIECE))
@@ -308,7 +309,8 @@ class KafkaChannel:
                 raise EOFError(f"the peer closed the connection {self._filled - start} bytes into a request of {size}")
             self._filled += count
             self.bytes_received += count
-            if count < room and size >= LARGE and self._reads_all:
+            taken += count
+            if size >= LARGE and self._filled < stop and (taken >= PIECE or (count < room and self._reads_all)):
                 self.transport.expect(min(stop - self._filled, PIECE))
                 return None
         self._payload = None
