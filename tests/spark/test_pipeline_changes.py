@@ -15,7 +15,7 @@ from barnabas.cli.main import run
 from barnabas.spark.pipelines import changes
 from barnabas.spark.pipelines.change_envelopes import Debezium, NoEnvelope
 from barnabas.spark.pipelines.change_keys import KeyFormat
-from barnabas.spark.pipelines.changes import ChangesConfig, ChangesWriter, json_rows
+from barnabas.spark.pipelines.changes import ChangesConfig, changes_writer, json_rows
 from barnabas.spark.pipelines.config import TABLE_FORMATS, PipelineConfig, TableOptions
 from barnabas.spark.pipelines.connect_schemas import ConnectSchemas
 from barnabas.spark.pipelines.table_formats import DeltaTableFormat, IcebergTableFormat
@@ -58,7 +58,7 @@ def reasons(config: ChangesConfig) -> list[str]:
 @pytest.mark.parametrize("table_format", ["delta", pytest.param("iceberg", marks=pytest.mark.nightly)])
 def test_rows_follow_their_changes(spark: SparkSession, make: Callable[..., ChangesConfig], table_format: str) -> None:
     config = make(table_format)
-    writer = ChangesWriter(config)
+    writer = changes_writer(config)
     writer.write(
         frame(
             spark,
@@ -86,7 +86,7 @@ def test_rows_follow_their_changes(spark: SparkSession, make: Callable[..., Chan
     ]
     writer.write(frame(spark, second), QUERY, 1)
     assert names(config) == {2: "bb", 4: "again"}
-    ChangesWriter(config).write(frame(spark, second), QUERY, 1)
+    changes_writer(config).write(frame(spark, second), QUERY, 1)
     writer.write(frame(spark, []), QUERY, 2)
     assert names(config) == {2: "bb", 4: "again"}
     (row,) = table_rows(config.location, "orders", "* exclude _timestamp")[1:]
@@ -108,7 +108,7 @@ def test_a_batch_that_crashes_is_merged_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = make(table_format)
-    ChangesWriter(config).write(
+    changes_writer(config).write(
         frame(spark, [Record(0, 0, None, envelope("c", None, {"id": 1, "name": "a"}))]), QUERY, 0
     )
     second = [
@@ -129,8 +129,8 @@ def test_a_batch_that_crashes_is_merged_once(
 
         patch.setattr(owner, name, crash)
         with pytest.raises(CrashError):
-            ChangesWriter(config).write(frame(spark, second), QUERY, 1)
-    ChangesWriter(config).write(frame(spark, second), QUERY, 1)
+            changes_writer(config).write(frame(spark, second), QUERY, 1)
+    changes_writer(config).write(frame(spark, second), QUERY, 1)
     assert names(config) == {1: "b", 2: "c"}
     assert config.store().state().dead_letters == 1
     assert config.store().open(config.rows_table(spark.createDataFrame([], "id int").schema)).last_batch(QUERY) == 1
@@ -139,7 +139,7 @@ def test_a_batch_that_crashes_is_merged_once(
 @pytest.mark.nightly
 def test_a_truncation_removes_what_was_before(spark: SparkSession, make: Callable[..., ChangesConfig]) -> None:
     config = make()
-    writer = ChangesWriter(config)
+    writer = changes_writer(config)
     rows = [Record(0, n, None, envelope("c", None, {"id": n, "name": "old"}), seconds=n) for n in range(3)]
     rows.append(Record(1, 0, None, envelope("c", None, {"id": 10, "name": "later"}), seconds=60))
     writer.write(frame(spark, rows), QUERY, 0)
@@ -155,7 +155,7 @@ def test_a_truncation_removes_what_was_before(spark: SparkSession, make: Callabl
 
 def test_the_schemas_of_records_add_columns(spark: SparkSession, make: Callable[..., ChangesConfig]) -> None:
     config = make(schemas=ConnectSchemas(), keys=KeyFormat("connect", ConnectSchemas()))
-    writer = ChangesWriter(config)
+    writer = changes_writer(config)
     first = {"id": "int64", "at": {"type": "int64", "name": "io.debezium.time.Timestamp"}}
     tombstone = json_bytes(
         {
@@ -195,7 +195,7 @@ def test_rows_without_an_envelope_by_the_key_of_the_record(
     spark: SparkSession, make: Callable[..., ChangesConfig]
 ) -> None:
     config = make(schemas=json_rows("name string", NoEnvelope()), envelope=NoEnvelope(), key=())
-    writer = ChangesWriter(config)
+    writer = changes_writer(config)
     writer.write(
         frame(
             spark,
@@ -252,7 +252,7 @@ def test_random_changes_as_a_model_has_them(
             ends[partition] += 1
         shuffled = chance.sample(records, len(records))
         for _ in range(chance.choice([1, 1, 2])):
-            ChangesWriter(config).write(frame(spark, shuffled), QUERY, batch_id)
+            changes_writer(config).write(frame(spark, shuffled), QUERY, batch_id)
         assert names(config) == model
 
 

@@ -109,14 +109,14 @@ def test_a_sum_beyond_64_bits_is_null() -> None:
 def test_what_cannot_be_is_refused() -> None:
     config = PipelineConfig(out="out")
     with pytest.raises(ValueError, match="the gap of sessions must be positive: 0 ms"):
-        SessionsConfig(config, ("clicks",), 0)
+        SessionsConfig(config, ("clicks",), gap_ms=0)
     with pytest.raises(ValueError, match="a table of several topics needs a name"):
-        SessionsConfig(config, ("clicks", "views"), 1)
+        SessionsConfig(config, ("clicks", "views"), gap_ms=1)
     with pytest.raises(ValueError, match="these need a schema"):
-        SessionsConfig(config, ("clicks",), 1, key_column="user")
+        SessionsConfig(config, ("clicks",), gap_ms=1, key_column="user")
     twice = (Aggregate("ms", "sum"), Aggregate("ms", "sum"))
     with pytest.raises(ValueError, match="the table would have two columns ms_sum"):
-        SessionsConfig(config, ("clicks",), 1, schema="ms int", aggregates=twice)
+        SessionsConfig(config, ("clicks",), gap_ms=1, schema="ms int", aggregates=twice)
     with pytest.raises(ValueError, match="aggregate ms:mean: unknown function; expected sum, min, max, first, last"):
         Aggregate("ms", "mean")
 
@@ -134,7 +134,7 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_aggregates_must_fit_the_schema(spark: Any) -> None:
     def types(schema: str, *aggregates: Aggregate) -> str:
-        config = SessionsConfig(PipelineConfig(out="out"), ("t",), 1, schema=schema, aggregates=aggregates)
+        config = SessionsConfig(PipelineConfig(out="out"), ("t",), gap_ms=1, schema=schema, aggregates=aggregates)
         return config.aggregate_columns()
 
     given = (Aggregate("n", "sum"), Aggregate("n", "min"), Aggregate("x", "sum"), Aggregate("s", "last"))
