@@ -18,7 +18,7 @@ def code_of(path: Path) -> list[tuple[int, str]]:
     text = path.read_text()
     left_out: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        documents = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        documents = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is not ...
         if documents or isinstance(node, ast.Import | ast.ImportFrom):
             left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if number not in left_out]
