@@ -12,6 +12,7 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import CoordinatorLoadInProgressError, Errors, NotCoordinatorError
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.coordinator.transaction.pending_complete_txn import TxnMarker
 from barnabas.coordinator.transaction.txn_marker_writer import MarkerErrors, TxnMarkerWriter
 from barnabas.log.append_origin import AppendOrigin
@@ -151,7 +152,7 @@ def test_a_partition_that_is_listed_twice_gets_one_marker() -> None:
 def test_offsets_are_completed_by_the_group_coordinator() -> None:
     b = Bench()
     b.write(marker(OFFSETS))
-    assert b.groups.completions == [(OFFSETS, 7, 3, 5, ControlRecordType.COMMIT, 2, 500)]
+    assert b.groups.completions == [(OFFSETS, TransactionEnd(7, 3, 5, ControlRecordType.COMMIT, 2), 500)]
     assert not b.replicas.appended
 
 
