@@ -37,8 +37,8 @@ from barnabas.protocol.messages.alter_partition_reassignments import AlterPartit
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
-from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest, Listener
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
+from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResult

@@ -395,15 +395,8 @@ class BrokerServer:
             self.telemetry.quota_usage.add_managers(controller.clients)
 
     def _channel(self, purpose: str, retry_timeout_ms: int = 60_000) -> NodeToControllerChannelManager:
-        config = self._config
         channel = NodeToControllerChannelManager(
-            NodeToControllerConfig(
-                config.node_id,
-                config.value("controller.socket.timeout.ms"),
-                config.value("socket.connection.setup.timeout.ms"),
-                config.value("socket.connection.setup.timeout.max.ms"),
-                channel_factory=self._shared.controller_channels(),
-            ),
+            NodeToControllerConfig.of(self._config, self._shared.controller_channels()),
             purpose,
             self._shared.controller_nodes,
             retry_timeout_ms,
