@@ -25,7 +25,7 @@ from spark.test_pipeline_crash import files_of, write_part
 from spark.test_pipeline_crash import run as run_program
 from spark.topics import Topics
 
-pytestmark = pytest.mark.mechanism("S16")
+pytestmark = pytest.mark.mechanism("S08")
 
 SQL = """select key, epoch_us(start_time), epoch_us(end_time), records, first_record."offset", last_record."offset",
 ms_sum, page_last from read_parquet($files) order by all"""
