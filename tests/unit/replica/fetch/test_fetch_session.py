@@ -369,6 +369,18 @@ class TestIncrementalRequests:
         assert slow.get_throttled_response(9).error_code == Errors.INVALID_FETCH_SESSION_EPOCH
         assert sent(overtaking.update_and_generate_response_data(updates)) == [("foo", 0)], "it was not taken as told"
 
+    def test_a_session_that_grows_beyond_the_limit_is_ended(self, broker: Broker) -> None:
+        """Otherwise many small requests would make the session that one large request may not make."""
+        (shard,) = broker.cache.shards
+        shard.max_partitions = 2
+        metadata = broker.open_session(foo_0=5)
+        grown = broker.context(metadata, asking(foo_1=1))
+        assert grown.update_and_generate_response_data(news(grown)).error_code == 0
+        refused = broker.context(metadata.next_incremental(), asking(foo_2=1))
+        assert refused.update_and_generate_response_data({}).error_code == Errors.FETCH_SESSION_ID_NOT_FOUND
+        assert broker.cache.get(metadata.session_id) is None
+        assert broker.cache.total_partitions == 0
+
     def test_every_request_moves_the_session_to_the_safe_end_of_the_cache(self) -> None:
         broker = Broker(slots=2)
         used, unused = broker.open_session(foo_0=5), broker.open_session(foo_0=5)
