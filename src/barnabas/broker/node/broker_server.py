@@ -146,7 +146,6 @@ class BrokerServer:
         self._coordinators: Coordinators | None = None
         self._apis: ApiDispatcher | None = None
         self._publishers: list[MetadataPublisher] = []
-        self._logs_started = False
         self._abandoned = False
         """Whether the node has failed and startup must stop waiting. Set by any thread."""
 
@@ -308,7 +307,6 @@ class BrokerServer:
             on_fault=shared.fault,
             on_fatal_fault=shared.fatal_fault,
         )
-        self._logs_started = True
         self._add_reconfigurables(serving, listeners)
         telemetry.add_to(self.dynamic_config)
         publishers: list[MetadataPublisher] = [publisher]
