@@ -159,7 +159,7 @@ class TopicWriter(Generic[T]):
         self._schedule(delay_ms)
         return True
 
-    def could_not_be_told(self) -> None:
+    def count_failed_record(self) -> None:
         """Counts a record that could not be created, because of the error that is being handled."""
         self._failed.mark(1)
         self._warn("Cannot create a record for %s", self.topic, exc_info=True)
@@ -239,7 +239,7 @@ class TopicWriter(Generic[T]):
             try:
                 record = self._encode(item)
             except Exception:  # noqa: BLE001 - a record that cannot be encoded must not stop the others
-                self.could_not_be_told()
+                self.count_failed_record()
                 continue
             choice = self._turn if record.key is None else murmur2.murmur2(record.key) & 0x7FFFFFFF
             number = partitions[choice % len(partitions)]

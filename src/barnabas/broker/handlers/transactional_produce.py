@@ -36,7 +36,7 @@ from barnabas.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_MASK
 from barnabas.replica.append.record_appender import RecordAppender
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.partition.partition import Partition
-from barnabas.replica.results import NOBODYS_BUFFERS, ProduceCallback, ProduceResult
+from barnabas.replica.results import UNCOUNTED_BUFFERS, ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
 
 logger = LimitedLogger(logging.getLogger(__name__))
@@ -236,7 +236,7 @@ class TransactionalAppends:
             respond,
             internal_topics_allowed=append.internal_topics_allowed,
             verification_guards=guards,
-            holder=NOBODYS_BUFFERS,
+            holder=UNCOUNTED_BUFFERS,
         )
 
 

@@ -20,7 +20,7 @@ from barnabas.log.segment.file_handle import Buffer
 from barnabas.replica.append.record_appender import RecordAppender
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.partition.partition import Partition
-from barnabas.replica.results import NOBODYS_BUFFERS, ProduceResult
+from barnabas.replica.results import UNCOUNTED_BUFFERS, ProduceResult
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class TxnMarkerWriter:
             origin=AppendOrigin.COORDINATOR,
             internal_topics_allowed=True,
             transaction_version=marker.transaction_version,
-            holder=NOBODYS_BUFFERS,
+            holder=UNCOUNTED_BUFFERS,
         )
 
     def _complete_offsets(
