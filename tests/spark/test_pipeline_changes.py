@@ -15,9 +15,10 @@ from barnabas.cli.main import run
 from barnabas.spark.pipelines import changes
 from barnabas.spark.pipelines.change_envelopes import Debezium, NoEnvelope
 from barnabas.spark.pipelines.change_keys import KeyFormat
-from barnabas.spark.pipelines.changes import ChangesConfig, changes_writer, json_rows
+from barnabas.spark.pipelines.changes import ChangesConfig, changes_writer, json_rows, parse_changes
 from barnabas.spark.pipelines.config import TABLE_FORMATS, PipelineConfig, TableOptions
 from barnabas.spark.pipelines.connect_schemas import ConnectSchemas
+from barnabas.spark.pipelines.dead_letter import PROBLEM
 from barnabas.spark.pipelines.table_formats import DeltaTableFormat, IcebergTableFormat
 from barnabas.spark.pipelines.tables import TableStore
 from spark.change_records import Record, connect, envelope, frame, json_bytes, table_rows
@@ -92,6 +93,33 @@ def test_rows_follow_their_changes(spark: SparkSession, make: Callable[..., Chan
     (row,) = table_rows(config.location, "orders", "* exclude _timestamp")[1:]
     assert row == {"id": 4, "name": "again", "_topic": "shop.public.orders", "_partition": 1, "_offset": 5}
     assert config.store().state().dead_letters == 1
+
+
+def test_changes_that_cannot_be_used_have_a_problem(spark: SparkSession, make: Callable[..., ChangesConfig]) -> None:
+    import pyarrow as pa
+
+    records = [
+        Record(0, 0, None, envelope("c", None, {"id": 1, "name": "a"})),
+        Record(0, 1, None, envelope("m", None, {"id": 1, "name": "a"})),
+        Record(0, 2, None, envelope("u", {"id": 1})),
+        Record(0, 3, None, envelope("c", None, {"name": "without"})),
+        Record(0, 4, None, envelope("d", {"name": "without"})),
+        Record(0, 5, None, envelope("t")),
+    ]
+    known = pa.struct([("id", pa.int64()), ("name", pa.string())])
+    parsed = parse_changes(frame(spark, records), make(), known)
+    try:
+        found = {row["offset"]: row[PROBLEM] for row in parsed.frame.select("offset", PROBLEM).collect()}
+    finally:
+        parsed.decoded.unpersist()
+    assert found == {
+        0: None,
+        1: "not a change of a row: its op is none of c, r, u, d and t",
+        2: "there is no row in it",
+        3: "the key column id is null",
+        4: "the key column id is null",
+        5: None,
+    }
 
 
 COMMIT, STATE = "after the commit", "after the state"

@@ -74,7 +74,7 @@ def test_a_timer_closes_a_session_and_an_early_one_is_set_again() -> None:
     spark = session_tester()
     assert spark.test("anna", [input_row(1_000, 0, 2), input_row(3_000, 1, 3)]) == []
     assert spark.test("anna", [input_row(9_000, 2)]) == []
-    assert spark.setWatermark(11_500) == []  # the timer of the first two
+    assert spark.setWatermark(13_500) == []  # the timer of the first two
     assert brief(spark.setWatermark(19_000)) == [(1_000_000, 9_000_000, 3, 5)]
     assert spark.peekValueState(STATE, "anna") is None
     assert spark.setWatermark(60_000) == []
