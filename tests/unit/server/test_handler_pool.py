@@ -146,7 +146,7 @@ def test_a_handler_that_raises_leaves_its_thread_alive(responded: bool, caplog: 
 
 
 @pytest.mark.mechanism("N12")
-def test_an_answer_that_comes_from_elsewhere_while_the_handler_fails_is_the_only_one() -> None:
+def test_a_response_that_comes_from_elsewhere_while_the_handler_fails_is_the_only_one() -> None:
     def handle(request: Request, local: RequestLocal) -> None:
         answering = threading.Thread(target=b.answer, args=(request,))
         answering.start()
@@ -218,7 +218,7 @@ def test_the_moments_of_the_handler_are_noted(answered: bool) -> None:
         clock.advance(5)
         if answered:
             b.answer(request)
-            clock.advance(100)  # after the answer its work is no longer the request's
+            clock.advance(100)  # after the response its work is no longer the request's
 
     with pooled(handle, threads=1, clock=clock) as b:
         clock.advance(3)
@@ -278,7 +278,7 @@ def test_a_busy_handler_is_not_idle() -> None:
 
 
 @pytest.mark.mechanism("N11")
-def test_a_processor_is_woken_for_several_answers_together() -> None:
+def test_a_processor_is_woken_for_several_responses_together() -> None:
     clock = MockClock()
     gate = threading.Event()
 

@@ -211,7 +211,7 @@ def test_the_states_of_a_partition(source: CoordinatorState, target: Coordinator
 
 
 @pytest.mark.mechanism("R09")
-def test_an_answer_waits_until_its_records_are_committed() -> None:
+def test_a_response_waits_until_its_records_are_committed() -> None:
     box = loaded()
     box.writer.commits_at_once = False
     first = write(box, put("a", 1))
@@ -228,7 +228,7 @@ def test_an_answer_waits_until_its_records_are_committed() -> None:
     assert committed(box) == {"a": 1, "b": 2}
 
 
-def test_an_answer_without_records_waits_for_what_it_rests_upon() -> None:
+def test_a_response_without_records_waits_for_what_it_rests_upon() -> None:
     box = loaded()
     assert write(box).result(0) == 0
     box.writer.commits_at_once = False

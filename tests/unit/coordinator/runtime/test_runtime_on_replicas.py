@@ -114,7 +114,7 @@ def test_what_is_written_is_on_disk_and_read_again(replicas: ReplicaBox) -> None
     assert again.committed() == {"a": 19}
 
 
-def test_an_answer_waits_for_the_followers(replicas: ReplicaBox) -> None:
+def test_a_response_waits_for_the_followers(replicas: ReplicaBox) -> None:
     replicas.create_topic(P0.topic, replicas=(1, 2))
     box = Box(replicas)
     box.load()

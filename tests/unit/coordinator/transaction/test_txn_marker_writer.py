@@ -96,7 +96,7 @@ def test_a_marker_is_a_control_batch_of_the_producer() -> None:
     assert EndTransactionMarker.parse(record) == EndTransactionMarker(ControlRecordType.COMMIT, 5)
 
 
-def test_the_answer_comes_when_all_is_said() -> None:
+def test_the_response_comes_when_all_is_said() -> None:
     b = Bench()
     b.replicas.missing = {B}
     b.replicas.errors = {C: Errors.NOT_ENOUGH_REPLICAS}
@@ -115,7 +115,7 @@ def test_the_answer_comes_when_all_is_said() -> None:
     ]
 
 
-def test_no_markers_are_answered_too() -> None:
+def test_no_markers_get_a_response_too() -> None:
     b = Bench()
     b.write()
     b.write(marker())
