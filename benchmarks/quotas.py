@@ -45,7 +45,7 @@ from barnabas.quota.quota_entity import DEFAULT, QuotaEntity
 from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.records.builder import RecordBatchBuilder
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
-from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
+from barnabas.replica.results import ProduceCallback, ProduceResult
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
@@ -89,9 +89,7 @@ class Appends:
         required_acks: int,  # noqa: ARG002
         entries: Mapping[TopicIdPartition, Buffer],
         callback: ProduceCallback,
-        *,
-        internal_topics_allowed: bool = False,  # noqa: ARG002
-        holder: BufferHolder | None = None,  # noqa: ARG002
+        **_options: Any,
     ) -> None:
         callback({partition: ProduceResult(Errors.NONE, 1, -1, 0) for partition in entries})
 

@@ -24,6 +24,7 @@ from barnabas.coordinator.group.group_metrics import GroupMetrics
 from barnabas.coordinator.group.group_settings import GroupSettings
 from barnabas.coordinator.group.member_context import MemberContext
 from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord, CoordinatorRecordSerde
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.protocol.internal.topics import CONSUMER_OFFSETS
 from barnabas.protocol.messages.consumer_group_heartbeat import (
@@ -353,7 +354,8 @@ class GroupBox:
         }
 
     def end_transaction(self, producer_id: int, result: ControlRecordType, epoch: int = 0) -> None:
-        self.service.complete_transaction(self.partition(), producer_id, epoch, 0, result, 2).result(0)
+        end = TransactionEnd(producer_id, epoch, 0, result, 2)
+        self.service.complete_transaction(self.partition(), end).result(0)
 
 
 def errors_of(response: OffsetCommitResponse) -> dict[tuple[str, int], Errors]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from barnabas.common.client_pattern import ClientPattern
 from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.metadata.cache import MetadataCache
+from barnabas.protocol.message import Buffer
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import ProduceResult
 from barnabas.telemetry.exporter import ClientTelemetryContext, ClientTelemetryPayload
@@ -92,10 +94,11 @@ class Appends:
         self,
         timeout_ms: int,
         required_acks: int,
-        entries: Mapping[TopicIdPartition, bytearray],
+        entries: Mapping[TopicIdPartition, Buffer],
         callback: Callable[[dict[TopicIdPartition, ProduceResult]], object],
         *,
         internal_topics_allowed: bool = False,
+        **_others: Any,
     ) -> None:
         self.internal_topics_allowed = internal_topics_allowed
         results = {}

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from barnabas.spark.pipelines import sessions, tables
 from barnabas.spark.pipelines.change_envelopes import Debezium
-from barnabas.spark.pipelines.changes import ChangesConfig, ChangesWriter, json_rows
+from barnabas.spark.pipelines.changes import ChangesConfig, changes_writer, json_rows
 from barnabas.spark.pipelines.config import PipelineConfig, TableOptions
-from barnabas.spark.pipelines.lake import LakeConfig, LakeWriter
+from barnabas.spark.pipelines.lake import LakeConfig, lake_writer
 from barnabas.spark.pipelines.runner import STREAMS
 from barnabas.spark.pipelines.stream import start, start_query
 from barnabas.spark.pipelines.table_formats import DeltaTableFormat, IcebergTableFormat
@@ -59,8 +59,6 @@ def kill_at(batch: int, point: str) -> None:
 
         vars(tables)["write_files"] = write
     elif point == AFTER_COMMIT:
-        # A Delta table appends by the same step that replaces.
-        _kill_after(IcebergTableFormat, "append", lambda _files, _query, batch_id: batch_id == batch)
         for owner in (DeltaTableFormat, IcebergTableFormat):
             _kill_after(owner, "replace", lambda *_, batch_of=batch, **settings: _batch(settings) == batch_of)
     else:
@@ -89,7 +87,7 @@ def clicks_config(config: PipelineConfig) -> sessions.SessionsConfig:
     return sessions.SessionsConfig(
         dataclasses.replace(config, lateness_ms=LATENESS_MS),
         ("clicks",),
-        GAP_MS,
+        gap_ms=GAP_MS,
         key_column="user",
         schema="user string, ms int, page string",
         aggregates=(sessions.Aggregate("ms", "sum"), sessions.Aggregate("page", "last")),
@@ -106,10 +104,10 @@ def main(pipeline: str, table_format: str, source: str, out: str, *crash: str) -
     config = PipelineConfig(out=out, once=True, sketch_k=200, compact_every=3, keep_hours=0, tables=options)
     if pipeline == "changes":
         changes = ChangesConfig(config, ("records",), schemas=json_rows("id bigint, n bigint", Debezium()), key=("id",))
-        query = start_query(raw, ChangesWriter(changes), "changes", config, changes.checkpoint)
+        query = start_query(raw, changes_writer(changes), "changes", config, changes.checkpoint)
     elif pipeline == "lake":
         lake = LakeConfig(config, ("records",))
-        query = start_query(raw, LakeWriter(lake), "lake", config, lake.checkpoint)
+        query = start_query(raw, lake_writer(lake), "lake", config, lake.checkpoint)
     elif pipeline == sessions.NAME:
         query = sessions.start(raw, clicks_config(config))
     else:

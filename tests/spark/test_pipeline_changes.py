@@ -15,9 +15,10 @@ from barnabas.cli.main import run
 from barnabas.spark.pipelines import changes
 from barnabas.spark.pipelines.change_envelopes import Debezium, NoEnvelope
 from barnabas.spark.pipelines.change_keys import KeyFormat
-from barnabas.spark.pipelines.changes import ChangesConfig, ChangesWriter, json_rows
+from barnabas.spark.pipelines.changes import ChangesConfig, changes_writer, json_rows, parse_changes
 from barnabas.spark.pipelines.config import TABLE_FORMATS, PipelineConfig, TableOptions
 from barnabas.spark.pipelines.connect_schemas import ConnectSchemas
+from barnabas.spark.pipelines.dead_letter import PROBLEM
 from barnabas.spark.pipelines.table_formats import DeltaTableFormat, IcebergTableFormat
 from barnabas.spark.pipelines.tables import TableStore
 from spark.change_records import Record, connect, envelope, frame, json_bytes, table_rows
@@ -58,7 +59,7 @@ def reasons(config: ChangesConfig) -> list[str]:
 @pytest.mark.parametrize("table_format", ["delta", pytest.param("iceberg", marks=pytest.mark.nightly)])
 def test_rows_follow_their_changes(spark: SparkSession, make: Callable[..., ChangesConfig], table_format: str) -> None:
     config = make(table_format)
-    writer = ChangesWriter(config)
+    writer = changes_writer(config)
     writer.write(
         frame(
             spark,
@@ -86,12 +87,39 @@ def test_rows_follow_their_changes(spark: SparkSession, make: Callable[..., Chan
     ]
     writer.write(frame(spark, second), QUERY, 1)
     assert names(config) == {2: "bb", 4: "again"}
-    ChangesWriter(config).write(frame(spark, second), QUERY, 1)
+    changes_writer(config).write(frame(spark, second), QUERY, 1)
     writer.write(frame(spark, []), QUERY, 2)
     assert names(config) == {2: "bb", 4: "again"}
     (row,) = table_rows(config.location, "orders", "* exclude _timestamp")[1:]
     assert row == {"id": 4, "name": "again", "_topic": "shop.public.orders", "_partition": 1, "_offset": 5}
     assert config.store().state().dead_letters == 1
+
+
+def test_changes_that_cannot_be_used_have_a_problem(spark: SparkSession, make: Callable[..., ChangesConfig]) -> None:
+    import pyarrow as pa
+
+    records = [
+        Record(0, 0, None, envelope("c", None, {"id": 1, "name": "a"})),
+        Record(0, 1, None, envelope("m", None, {"id": 1, "name": "a"})),
+        Record(0, 2, None, envelope("u", {"id": 1})),
+        Record(0, 3, None, envelope("c", None, {"name": "without"})),
+        Record(0, 4, None, envelope("d", {"name": "without"})),
+        Record(0, 5, None, envelope("t")),
+    ]
+    known = pa.struct([("id", pa.int64()), ("name", pa.string())])
+    parsed = parse_changes(frame(spark, records), make(), known)
+    try:
+        found = {row["offset"]: row[PROBLEM] for row in parsed.frame.select("offset", PROBLEM).collect()}
+    finally:
+        parsed.decoded.unpersist()
+    assert found == {
+        0: None,
+        1: "not a change of a row: its op is none of c, r, u, d and t",
+        2: "there is no row in it",
+        3: "the key column id is null",
+        4: "the key column id is null",
+        5: None,
+    }
 
 
 COMMIT, STATE = "after the commit", "after the state"
@@ -108,7 +136,7 @@ def test_a_batch_that_crashes_is_merged_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = make(table_format)
-    ChangesWriter(config).write(
+    changes_writer(config).write(
         frame(spark, [Record(0, 0, None, envelope("c", None, {"id": 1, "name": "a"}))]), QUERY, 0
     )
     second = [
@@ -129,8 +157,8 @@ def test_a_batch_that_crashes_is_merged_once(
 
         patch.setattr(owner, name, crash)
         with pytest.raises(CrashError):
-            ChangesWriter(config).write(frame(spark, second), QUERY, 1)
-    ChangesWriter(config).write(frame(spark, second), QUERY, 1)
+            changes_writer(config).write(frame(spark, second), QUERY, 1)
+    changes_writer(config).write(frame(spark, second), QUERY, 1)
     assert names(config) == {1: "b", 2: "c"}
     assert config.store().state().dead_letters == 1
     assert config.store().open(config.rows_table(spark.createDataFrame([], "id int").schema)).last_batch(QUERY) == 1
@@ -139,7 +167,7 @@ def test_a_batch_that_crashes_is_merged_once(
 @pytest.mark.nightly
 def test_a_truncation_removes_what_was_before(spark: SparkSession, make: Callable[..., ChangesConfig]) -> None:
     config = make()
-    writer = ChangesWriter(config)
+    writer = changes_writer(config)
     rows = [Record(0, n, None, envelope("c", None, {"id": n, "name": "old"}), seconds=n) for n in range(3)]
     rows.append(Record(1, 0, None, envelope("c", None, {"id": 10, "name": "later"}), seconds=60))
     writer.write(frame(spark, rows), QUERY, 0)
@@ -155,7 +183,7 @@ def test_a_truncation_removes_what_was_before(spark: SparkSession, make: Callabl
 
 def test_the_schemas_of_records_add_columns(spark: SparkSession, make: Callable[..., ChangesConfig]) -> None:
     config = make(schemas=ConnectSchemas(), keys=KeyFormat("connect", ConnectSchemas()))
-    writer = ChangesWriter(config)
+    writer = changes_writer(config)
     first = {"id": "int64", "at": {"type": "int64", "name": "io.debezium.time.Timestamp"}}
     tombstone = json_bytes(
         {
@@ -195,7 +223,7 @@ def test_rows_without_an_envelope_by_the_key_of_the_record(
     spark: SparkSession, make: Callable[..., ChangesConfig]
 ) -> None:
     config = make(schemas=json_rows("name string", NoEnvelope()), envelope=NoEnvelope(), key=())
-    writer = ChangesWriter(config)
+    writer = changes_writer(config)
     writer.write(
         frame(
             spark,
@@ -252,7 +280,7 @@ def test_random_changes_as_a_model_has_them(
             ends[partition] += 1
         shuffled = chance.sample(records, len(records))
         for _ in range(chance.choice([1, 1, 2])):
-            ChangesWriter(config).write(frame(spark, shuffled), QUERY, batch_id)
+            changes_writer(config).write(frame(spark, shuffled), QUERY, batch_id)
         assert names(config) == model
 
 

@@ -16,7 +16,7 @@ from barnabas.report.table_reader import ReportError, TableReader
 from barnabas.spark.pipelines import convert as conversion
 from barnabas.spark.pipelines.config import DELTA, ICEBERG, PipelineConfig, TableOptions
 from barnabas.spark.pipelines.convert import OldManifest, convert
-from barnabas.spark.pipelines.lake import LakeConfig, LakeWriter
+from barnabas.spark.pipelines.lake import LakeConfig, lake_writer
 from barnabas.spark.pipelines.quota_advice import LIMITS
 from barnabas.spark.pipelines.requests import COUNTS_1M, REQUESTS
 from barnabas.spark.pipelines.runner import read_table, replace_tables
@@ -130,7 +130,7 @@ def test_rows_and_state_are_the_same(
 
 
 POINTS: dict[str, tuple[Any, str, int]] = {
-    "before the second table": (DeltaTableFormat, "append", 2),
+    "before the second table": (DeltaTableFormat, "replace", 2),
     "after all tables": (TableStore, "set_state", 1),
     "after the state": (conversion, "old_segments", 1),
     "while old files are deleted": (shutil, "rmtree", 2),
@@ -152,12 +152,12 @@ def test_a_conversion_that_was_interrupted_runs_again(
     original = getattr(owner, name)
     calls = 0
 
-    def crash(*arguments: Any) -> Any:
+    def crash(*arguments: Any, **settings: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == at_call:
             raise Crash
-        return original(*arguments)
+        return original(*arguments, **settings)
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, crash)
@@ -197,18 +197,18 @@ def test_a_parquet_directory_of_the_lake_is_converted(
     (root / "_barnabas").mkdir()
     (root / "_barnabas" / "batch.json").write_text(json.dumps({"query_id": QUERY, "batch_id": 4}))
     with pytest.raises(OldTablesError, match="barnabas pipeline convert"):
-        LakeWriter(config).write(raw, QUERY, 5)
+        lake_writer(config).write(raw, QUERY, 5)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", Mock(side_effect=Crash))
         with pytest.raises(Crash):
             convert(spark, tmp_path, TableOptions())
     with pytest.raises(OldTablesError, match="barnabas pipeline convert"):
-        LakeWriter(config).write(raw, QUERY, 5)
+        lake_writer(config).write(raw, QUERY, 5)
     assert convert(spark, tmp_path, TableOptions()) == {"lake/orders": SENT + 1}
     assert convert(spark, tmp_path, TableOptions()) == {}
     assert DeltaTable(root / "_dead_letters").to_pyarrow_table().num_rows == 1
     for batch in (4, 5):
-        LakeWriter(config).write(raw, QUERY, batch)
+        lake_writer(config).write(raw, QUERY, batch)
     found = DeltaTable(root).to_pyarrow_table()
     assert found.num_rows == 2 * (SENT + 1)
     assert set(found.column_names) == {*columns, "date"}

@@ -19,8 +19,8 @@ from barnabas.cli.main import run
 from barnabas.cli.pipeline_lake import ValueOptions, lake_config
 from barnabas.spark.pipelines import lake
 from barnabas.spark.pipelines.config import TABLE_FORMATS, PipelineConfig, TableOptions
-from barnabas.spark.pipelines.lake import LakeConfig, LakeWriter
-from barnabas.spark.pipelines.lake_values import JsonValues, RawValues, value_format
+from barnabas.spark.pipelines.lake import LakeConfig, lake_writer
+from barnabas.spark.pipelines.lake_values import JsonValues, RawValues, ValueSettings, value_format
 from barnabas.spark.pipelines.table_formats import DeltaTableFormat, IcebergTableFormat
 from barnabas.spark.pipelines.tables import ForeignTablesError, TableStore
 from barnabas.spark.pipelines.value_schemas import ValueFormatError
@@ -81,7 +81,7 @@ def make(tmp_path: Path) -> Callable[..., LakeConfig]:
 @pytest.mark.parametrize("table_format", TABLE_FORMATS)
 def test_batches_add_up(spark: SparkSession, make: Callable[..., LakeConfig], table_format: str) -> None:
     config = make(table_format)
-    writer = LakeWriter(config)
+    writer = lake_writer(config)
     writer.write(records(spark, numbers(4)), QUERY, 0)
     writer.write(records(spark, numbers(3), first=4), QUERY, 1)
     writer.write(records(spark, []), QUERY, 2)
@@ -112,39 +112,39 @@ def test_a_batch_that_crashes_is_done_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = make(table_format)
-    writer = LakeWriter(config)
+    writer = lake_writer(config)
     writer.write(records(spark, numbers(3)), QUERY, 0)
     with monkeypatch.context() as patch:
         crash_at(patch, table_format, point)
         with pytest.raises(CrashError):
             # Other files than the next time: those of the crash must not count beside the new ones.
             writer.write(records(spark, numbers(40), first=3).repartition(4), QUERY, 1)
-    LakeWriter(config).write(records(spark, numbers(40), first=3).coalesce(1), QUERY, 1)
+    lake_writer(config).write(records(spark, numbers(40), first=3).coalesce(1), QUERY, 1)
     assert offsets(config) == list(range(43))
-    LakeWriter(config).write(records(spark, numbers(40), first=3), QUERY, 1)
-    LakeWriter(config).write(records(spark, numbers(1), first=43), QUERY, 2)
+    lake_writer(config).write(records(spark, numbers(40), first=3), QUERY, 1)
+    lake_writer(config).write(records(spark, numbers(1), first=43), QUERY, 2)
     assert offsets(config) == list(range(44))
 
 
 def crash_at(patch: pytest.MonkeyPatch, table_format: str, point: str) -> None:
     owner: Any = {"delta": DeltaTableFormat, "iceberg": IcebergTableFormat}[table_format]
-    name = "append"
+    name = "replace"
     if point == STATE:
         owner, name = TableStore, "set_state"
     original = getattr(owner, name)
 
-    def crash(self: Any, *arguments: Any) -> None:
+    def crash(self: Any, *arguments: Any, **settings: Any) -> None:
         if point != FILES:
-            original(self, *arguments)
+            original(self, *arguments, **settings)
         raise CrashError
 
     patch.setattr(owner, name, crash)
 
 
 def test_the_table_of_another_query_is_left_alone(spark: SparkSession, make: Callable[..., LakeConfig]) -> None:
-    LakeWriter(make()).write(records(spark, numbers(1)), QUERY, 0)
+    lake_writer(make()).write(records(spark, numbers(1)), QUERY, 0)
     with pytest.raises(ForeignTablesError, match="another checkpoint"):
-        LakeWriter(make()).write(records(spark, numbers(1)), "other", 0)
+        lake_writer(make()).write(records(spark, numbers(1)), "other", 0)
 
 
 # ---------------------------------------------------------------------------------------------------- values
@@ -158,7 +158,7 @@ def table_rows(spark: SparkSession, location: str) -> list[Any]:
 def test_json(spark: SparkSession, make: Callable[..., LakeConfig]) -> None:
     config = make(values=JsonValues("id bigint, tags array<string>"))
     values = [b'{"id": 1, "tags": ["a"], "more": 2}', b'{"id": "x"}', b"nonsense", None, b"{}"]
-    LakeWriter(config).write(records(spark, values), QUERY, 0)
+    lake_writer(config).write(records(spark, values), QUERY, 0)
     rows = table_rows(spark, config.location)
     found = [(row["offset"], row["value"].asDict() if row["value"] else None) for row in rows]
     assert found == [(0, {"id": 1, "tags": ["a"]}), (3, None), (4, {"id": None, "tags": None})]
@@ -218,8 +218,8 @@ def test_avro(spark: SparkSession, make: Callable[..., LakeConfig], tmp_path: Pa
     fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), order)
     header = b"\0\0\0\0\x09" if confluent else b""
     good = header + stream.getvalue()
-    config = make(values=value_format("avro", str(schema), confluent=confluent))
-    LakeWriter(config).write(records(spark, [good, good[:-3], good + b"!", b"", None]), QUERY, 0)
+    config = make(values=value_format(ValueSettings("avro", str(schema), confluent=confluent)))
+    lake_writer(config).write(records(spark, [good, good[:-3], good + b"!", b"", None]), QUERY, 0)
     rows = table_rows(spark, config.location)
     assert [row["offset"] for row in rows] == [0, 4]
     value = rows[0]["value"].asDict(recursive=True)
@@ -257,8 +257,8 @@ def test_protobuf(spark: SparkSession, make: Callable[..., LakeConfig], tmp_path
     order.lines.add()
     # The second message of its file, as a registry's serializer says: one number, which is 1.
     header = b"\0\0\0\0\x09\x02\x02" if confluent else b""
-    config = make(values=value_format("protobuf", str(path), "shop.Order", confluent=confluent))
-    LakeWriter(config).write(records(spark, [header + order.SerializeToString(), b"\xff\xff", None]), QUERY, 0)
+    config = make(values=value_format(ValueSettings("protobuf", str(path), "shop.Order", confluent=confluent)))
+    lake_writer(config).write(records(spark, [header + order.SerializeToString(), b"\xff\xff", None]), QUERY, 0)
     rows = table_rows(spark, config.location)
     assert [row["offset"] for row in rows] == [0, 2]
     expected = {"id": 7, "lines": [{"sku": "a"}, {"sku": ""}], "first": None, "state": "PAID"}
@@ -292,12 +292,12 @@ def test_schemas_that_cannot_be_used(tmp_path: Path) -> None:
         ("protobuf", avro({}), "need the name of a message"),
     ):
         with pytest.raises(ValueFormatError, match=message):
-            value_format(kind, schema)
+            value_format(ValueSettings(kind, schema))
     path = tmp_path / "order.desc"
     path.write_bytes(descriptors())
     with pytest.raises(ValueFormatError, match=r"no message shop\.Nothing; there are shop\.Line, shop\.Order"):
-        value_format("protobuf", str(path), "shop.Nothing")
-    assert isinstance(value_format("raw", None), RawValues)
+        value_format(ValueSettings("protobuf", str(path), "shop.Nothing"))
+    assert isinstance(value_format(ValueSettings("raw")), RawValues)
 
 
 def test_configurations_that_make_no_sense() -> None:

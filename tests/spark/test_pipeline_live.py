@@ -26,7 +26,7 @@ from barnabas.spark.pipelines.quota_advice import AdviceOptions, proposals
 from barnabas.spark.pipelines.quota_dry_run import DryRunOptions
 from barnabas.spark.pipelines.quota_proposal import Tenancy
 from barnabas.spark.pipelines.runner import PipelineError, read_table, run_advice, run_dry_run, run_stream
-from barnabas.spark.pipelines.table_formats import DeltaTableFormat
+from barnabas.spark.pipelines.table_formats import DeltaTableFormat, TableFile
 from clients.broker_process import BrokerProcess
 from clients.confluent_admin import AdminClient, NewTopic
 
@@ -96,18 +96,24 @@ class Crashing(LineProgress):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, after: bool, at_batch: int) -> None:
         super().__init__()
-        original = DeltaTableFormat.append
+        original = DeltaTableFormat.replace
 
-        def append(table: DeltaTableFormat, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
-            if batch_id < at_batch:
-                original(table, files, query_id, batch_id)
-                return
-            monkeypatch.setattr(DeltaTableFormat, "append", original)
-            if after:
-                original(table, files, query_id, batch_id)
-            raise RuntimeError("the power has gone")
+        def replace(
+            table: DeltaTableFormat,
+            removed: Sequence[TableFile],
+            added: Sequence[DataFile],
+            *,
+            same_rows: bool,
+            batch: tuple[str, int] | None = None,
+        ) -> None:
+            crashes = batch is not None and batch[1] >= at_batch
+            if not crashes or after:
+                original(table, removed, added, same_rows=same_rows, batch=batch)
+            if crashes:
+                monkeypatch.setattr(DeltaTableFormat, "replace", original)
+                raise RuntimeError("the power has gone")
 
-        monkeypatch.setattr(DeltaTableFormat, "append", append)
+        monkeypatch.setattr(DeltaTableFormat, "replace", replace)
         self.batches: list[BatchProgress] = []
 
     def note(self, pipeline: str, text: str) -> None:

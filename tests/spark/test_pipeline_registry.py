@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from barnabas.spark.pipelines.change_keys import KeyFormat
-from barnabas.spark.pipelines.changes import ChangesConfig, ChangesWriter
+from barnabas.spark.pipelines.changes import ChangesConfig, changes_writer
 from barnabas.spark.pipelines.config import TABLE_FORMATS, PipelineConfig, TableOptions
-from barnabas.spark.pipelines.lake import LakeConfig, LakeWriter
+from barnabas.spark.pipelines.lake import LakeConfig, lake_writer
 from barnabas.spark.pipelines.lake_values import SchemaValues
 from barnabas.spark.pipelines.registry_schemas import RegistrySchemas
 from barnabas.spark.pipelines.schema_registry import RegistryConfig, RegistryError
@@ -59,7 +59,7 @@ def test_the_columns_of_a_lake_table_follow_the_registry(
 
     def write(batch_id: int, *values: bytes | None) -> None:
         records = [Record(0, 10 * batch_id + n, None, value) for n, value in enumerate(values)]
-        LakeWriter(config).write(frame(spark, records), QUERY, batch_id)
+        lake_writer(config).write(frame(spark, records), QUERY, batch_id)
 
     # Before the first schema is seen there is no column for values.
     write(0, None, b"no header", b"\0\0\0\0\x63body")
@@ -130,7 +130,7 @@ def test_debeziums_avro_with_a_registry(
         ],
     ]
     for batch_id, records in enumerate(batches):
-        ChangesWriter(config).write(frame(spark, records), QUERY, batch_id)
+        changes_writer(config).write(frame(spark, records), QUERY, batch_id)
     assert table_rows(config.location, "orders", 'id, epoch_us("at") as "at", note') == [
         {"id": 0, "at": 0, "note": None},
         {"id": 1, "at": 5_000, "note": "new"},

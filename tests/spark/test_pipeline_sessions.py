@@ -25,7 +25,7 @@ from spark.test_pipeline_crash import files_of, write_part
 from spark.test_pipeline_crash import run as run_program
 from spark.topics import Topics
 
-pytestmark = pytest.mark.mechanism("S16")
+pytestmark = pytest.mark.mechanism("S08")
 
 SQL = """select key, epoch_us(start_time), epoch_us(end_time), records, first_record."offset", last_record."offset",
 ms_sum, page_last from read_parquet($files) order by all"""
@@ -74,7 +74,7 @@ def test_a_timer_closes_a_session_and_an_early_one_is_set_again() -> None:
     spark = session_tester()
     assert spark.test("anna", [input_row(1_000, 0, 2), input_row(3_000, 1, 3)]) == []
     assert spark.test("anna", [input_row(9_000, 2)]) == []
-    assert spark.setWatermark(11_500) == []  # the timer of the first two
+    assert spark.setWatermark(13_500) == []  # the timer of the first two
     assert brief(spark.setWatermark(19_000)) == [(1_000_000, 9_000_000, 3, 5)]
     assert spark.peekValueState(STATE, "anna") is None
     assert spark.setWatermark(60_000) == []
@@ -109,14 +109,14 @@ def test_a_sum_beyond_64_bits_is_null() -> None:
 def test_what_cannot_be_is_refused() -> None:
     config = PipelineConfig(out="out")
     with pytest.raises(ValueError, match="the gap of sessions must be positive: 0 ms"):
-        SessionsConfig(config, ("clicks",), 0)
+        SessionsConfig(config, ("clicks",), gap_ms=0)
     with pytest.raises(ValueError, match="a table of several topics needs a name"):
-        SessionsConfig(config, ("clicks", "views"), 1)
+        SessionsConfig(config, ("clicks", "views"), gap_ms=1)
     with pytest.raises(ValueError, match="these need a schema"):
-        SessionsConfig(config, ("clicks",), 1, key_column="user")
+        SessionsConfig(config, ("clicks",), gap_ms=1, key_column="user")
     twice = (Aggregate("ms", "sum"), Aggregate("ms", "sum"))
     with pytest.raises(ValueError, match="the table would have two columns ms_sum"):
-        SessionsConfig(config, ("clicks",), 1, schema="ms int", aggregates=twice)
+        SessionsConfig(config, ("clicks",), gap_ms=1, schema="ms int", aggregates=twice)
     with pytest.raises(ValueError, match="aggregate ms:mean: unknown function; expected sum, min, max, first, last"):
         Aggregate("ms", "mean")
 
@@ -134,7 +134,7 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_aggregates_must_fit_the_schema(spark: Any) -> None:
     def types(schema: str, *aggregates: Aggregate) -> str:
-        config = SessionsConfig(PipelineConfig(out="out"), ("t",), 1, schema=schema, aggregates=aggregates)
+        config = SessionsConfig(PipelineConfig(out="out"), ("t",), gap_ms=1, schema=schema, aggregates=aggregates)
         return config.aggregate_columns()
 
     given = (Aggregate("n", "sum"), Aggregate("n", "min"), Aggregate("x", "sum"), Aggregate("s", "last"))

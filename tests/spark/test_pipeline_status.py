@@ -19,7 +19,7 @@ from barnabas.cli.pipeline_status import observed
 from barnabas.metrics.prometheus import render_prometheus
 from barnabas.spark.pipelines.config import PipelineConfig
 from barnabas.spark.pipelines.lake import LakeConfig
-from barnabas.spark.pipelines.lake_values import value_format
+from barnabas.spark.pipelines.lake_values import ValueSettings, value_format
 from barnabas.spark.pipelines.progress import LineProgress
 from barnabas.spark.pipelines.query_metrics import watch_queries
 from barnabas.spark.pipelines.runner import PipelineError
@@ -53,7 +53,7 @@ def test_the_status_says_how_far_a_pipeline_is_and_why_it_failed(
     topics.create(topic)
     topics.send(topic, ['{"id": 1}', "no JSON", '{"id": 2}'])
     pipeline = PipelineConfig(out=str(tmp_path), bootstrap_servers=topics.bootstrap_servers, once=True)
-    config = LakeConfig(pipeline, (topic,), None, value_format("json", "id bigint", None, confluent=False))
+    config = LakeConfig(pipeline, (topic,), None, value_format(ValueSettings("json", "id bigint")))
     run_once(spark, config, topics.bootstrap_servers)
     code, row, _ = status()
     assert (code, row["pipeline"], row["state"], row["behind"]) == (0, f"lake/{topic}", "ended", 0)

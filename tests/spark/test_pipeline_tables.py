@@ -98,15 +98,15 @@ FILES, COMMIT, BETWEEN, STATE = "after the files", "after a commit", "between tw
 def crash_at(patch: pytest.MonkeyPatch, table_format: str, point: str) -> None:
     """Ends the process at a point of the next batch."""
     owner: Any = TableStore if point == STATE else FORMATS[table_format]
-    name = "set_state" if point == STATE else "append"
+    name = "set_state" if point == STATE else "replace"
     original = getattr(owner, name)
     calls = {FILES: 0, COMMIT: 1, BETWEEN: 2, STATE: 1}[point]
 
-    def crashing(self: Any, *arguments: Any) -> None:
+    def crashing(self: Any, *arguments: Any, **settings: Any) -> None:
         nonlocal calls
         if calls:
             calls -= 1
-            original(self, *arguments)
+            original(self, *arguments, **settings)
         if not calls:
             raise Crash
 

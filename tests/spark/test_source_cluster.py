@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 from barnabas.quota.config import QuotaWindows
 from barnabas.spark.pipelines.config import PipelineConfig
 from barnabas.spark.pipelines.lake import LakeConfig, build
-from barnabas.spark.pipelines.lake_values import value_format
+from barnabas.spark.pipelines.lake_values import ValueSettings, value_format
 from barnabas.spark.pipelines.progress import LineProgress
 from barnabas.spark.pipelines.quota_advice import AdviceOptions, proposals
 from barnabas.spark.pipelines.quota_dry_run import DryRunOptions
@@ -307,7 +307,9 @@ def test_a_lake_on_a_cluster(pipelines: Pipelines, topic: str, start_us: int) ->
             pipelines.topics.send(topic, [_avro(number)], partition=number % 2, timestamp=time_ms)
         pipelines.topics.send(topic, [b"\xff"], timestamp=start_us // 1_000)
         pipelines.run("lake", part, "--topic", topic, "--values", "avro", "--schema", schema.name)
-    query = build(pipelines.spark, LakeConfig(pipelines.config, (topic,), values=value_format("avro", str(schema))))
+    query = build(
+        pipelines.spark, LakeConfig(pipelines.config, (topic,), values=value_format(ValueSettings("avro", str(schema))))
+    )
     assert query.awaitTermination(SECONDS)
 
     places = [out / "lake" / topic for out in (pipelines.on_cluster, pipelines.local)]

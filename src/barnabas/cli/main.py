@@ -15,6 +15,7 @@
     barnabas acls                     shows, adds and removes ACLs
     barnabas users                    shows, creates and deletes SCRAM users
     barnabas tokens                   creates, shows and expires delegation tokens
+    barnabas secure                   writes certificates and settings for a broker with TLS and authentication
     barnabas telemetry                subscribes to metrics of clients
     barnabas pipeline                 builds tables of telemetry with Spark
     barnabas report                   renders these tables as a page with charts

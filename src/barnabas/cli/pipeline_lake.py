@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from barnabas.spark.pipelines.changes import ChangesConfig
     from barnabas.spark.pipelines.config import PipelineConfig
     from barnabas.spark.pipelines.lake import LakeConfig
-    from barnabas.spark.pipelines.lake_values import ValueFormat
+    from barnabas.spark.pipelines.lake_values import ValueFormat, ValueSettings
     from barnabas.spark.pipelines.progress import ProgressDisplay
     from barnabas.spark.pipelines.registry_schemas import Reader
     from barnabas.spark.pipelines.schema_registry import RegistryConfig
@@ -61,10 +61,10 @@ class ValueOptions:
         subject = self.subject or (f"{self.topics[0]}-value" if len(self.topics) == 1 else None)
         return Reader(self.reader_schema, subject)
 
-    def schemas(self) -> ValueSchemas:
-        from barnabas.spark.pipelines.lake_values import schemas_of
+    def settings(self) -> ValueSettings:
+        from barnabas.spark.pipelines.lake_values import ValueSettings
 
-        return schemas_of(
+        return ValueSettings(
             self.values,
             self.schema,
             self.message,
@@ -72,18 +72,16 @@ class ValueOptions:
             registry=self.registry_config(),
             reader=self.reader(),
         )
+
+    def schemas(self) -> ValueSchemas:
+        from barnabas.spark.pipelines.lake_values import schemas_of
+
+        return schemas_of(self.settings())
 
     def value_format(self) -> ValueFormat:
         from barnabas.spark.pipelines.lake_values import value_format
 
-        return value_format(
-            self.values,
-            self.schema,
-            self.message,
-            confluent=self.registry_header,
-            registry=self.registry_config(),
-            reader=self.reader(),
-        )
+        return value_format(self.settings())
 
 
 VALUE_OPTIONS: Final = tuple(one.name for one in fields(ValueOptions))
@@ -159,7 +157,7 @@ def run_topic_table(
     from barnabas.spark.pipelines import changes, lake
     from barnabas.spark.pipelines.runner import watch_and_stop
 
-    name = f"{config.kind}-{config.name}"
+    name = config.query_name
     display.note(name, "starting")
     query = lake.build(spark, config) if isinstance(config, lake.LakeConfig) else changes.build(spark, config)
     watch_and_stop(query, name, display, stop)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.console import UsageError
@@ -45,6 +44,7 @@ def sessions_config(
 ) -> SessionsConfig:
     """From the options; `UsageError` says what is wrong with them."""
     from barnabas.cli.telemetry import parse_duration
+    from barnabas.spark.pipelines.lake_values import ddl_of
     from barnabas.spark.pipelines.sessions import SessionsConfig
 
     if not values.topics:
@@ -59,20 +59,14 @@ def sessions_config(
         return SessionsConfig(
             pipeline,
             tuple(values.topics),
-            parse_duration(gap or DEFAULT_GAP),
             values.table,
-            key_column,
-            _schema_text(values.schema),
-            tuple(map(_aggregate, aggregates)),
+            gap_ms=parse_duration(gap or DEFAULT_GAP),
+            key_column=key_column,
+            schema=None if values.schema is None else ddl_of(values.schema),
+            aggregates=tuple(map(_aggregate, aggregates)),
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def _schema_text(schema: str | None) -> str | None:
-    """Returns the columns of the values, which may be in a file."""
-    path = Path(schema or "")
-    return path.read_text().strip() if path.suffix and path.is_file() else schema
 
 
 def _aggregate(text: str) -> Aggregate:
@@ -88,7 +82,7 @@ def run_sessions(spark: SparkSession, config: SessionsConfig, display: ProgressD
     from barnabas.spark.pipelines.runner import watch_and_stop
     from barnabas.spark.pipelines.sessions import build, compact
 
-    name = f"sessions-{config.name}"
+    name = config.query_name
     display.note(name, "starting")
     query = build(spark, config)
     watch_and_stop(query, name, display, stop)

@@ -128,17 +128,17 @@ def _show(rows: Sequence[dict[str, Any]], out: str, *, as_json: bool) -> None:
 
 
 def _found(out: str, names: Sequence[str], tables: TableOptions) -> Iterator[PipelineStatus]:
-    from barnabas.spark.pipelines import sessions
+
     from barnabas.spark.pipelines.changes import ChangesConfig
     from barnabas.spark.pipelines.lake import LakeConfig
     from barnabas.spark.pipelines.runner import STREAMS
+    from barnabas.spark.pipelines.sessions import SessionsConfig
     from barnabas.spark.pipelines.status import PipelineStatus
     from barnabas.spark.pipelines.table_storage import local_path
     from barnabas.spark.pipelines.tables import TableStore, pipeline_store
 
     known = list(STREAMS)
-    namespaces = {one.kind: one.namespace for one in (LakeConfig, ChangesConfig)}
-    namespaces[sessions.NAME] = sessions.NAME
+    namespaces = {one.kind: one.namespace for one in (LakeConfig, ChangesConfig, SessionsConfig)}
     path = local_path(out)
     for pipeline in namespaces:
         if path is not None and (path / pipeline).is_dir():

@@ -25,7 +25,7 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
-        self._told: signal.Signals | None = None
+        self._received: signal.Signals | None = None
         self._reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -35,15 +35,15 @@ class StopSignals:
                 signal.signal(number, self._handle)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self._told is not None:
+        if self._received is not None:
             os._exit(EXIT_KILLED)
-        self._told = signal.Signals(number)
+        self._received = signal.Signals(number)
 
     def wait(self, pulse: Callable[[], None] | None = None, every_s: float | None = None) -> signal.Signals:
         """Blocks until a signal arrives, and returns it. Calls ``pulse`` about every ``every_s`` seconds meanwhile."""
-        while self._told is None:
+        while self._received is None:
             if pulse is None or select.select([self._reader], [], [], every_s)[0]:
                 os.read(self._reader, 1)
             else:
                 pulse()
-        return self._told
+        return self._received

@@ -24,6 +24,7 @@ from barnabas.controller.result import ControllerResult
 from barnabas.metadata.broker_registration import BrokerRegistration, expect_registered
 from barnabas.metadata.controller_registration import ControllerRegistration
 from barnabas.metadata.directory_id import MIGRATING, UNASSIGNED, is_reserved
+from barnabas.metadata.endpoint import endpoint_records, feature_records
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.metadata_version import FEATURE_NAME
 from barnabas.protocol.internal.metadata import (
@@ -154,15 +155,7 @@ class ClusterControlManager:
             incarnation_id=request.incarnation_id,
             broker_epoch=new_epoch,
             rack=request.rack,
-            end_points=[
-                BrokerEndpoint(
-                    name=listener.name,
-                    host=listener.host,
-                    port=listener.port,
-                    security_protocol=listener.security_protocol,
-                )
-                for listener in request.listeners
-            ],
+            end_points=endpoint_records(BrokerEndpoint, request.listeners),
             features=self._check_features(request.features, kraft_version),
             log_dirs=list(request.log_dirs) if with_directories else [],
         )
@@ -242,12 +235,7 @@ class ClusterControlManager:
                 raise UnsupportedVersionError(
                     f"The feature {name} is disabled, but the broker supports only {supported_range}."
                 )
-        return [
-            BrokerFeature(
-                name=name, min_supported_version=supported_range.lowest, max_supported_version=supported_range.highest
-            )
-            for name, supported_range in supported.items()
-        ]
+        return feature_records(BrokerFeature, supported)
 
     def register_controller(
         self, request: ControllerRegistrationRequest
@@ -258,15 +246,7 @@ class ClusterControlManager:
             controller_id=request.controller_id,
             incarnation_id=request.incarnation_id,
             zk_migration_ready=False,
-            end_points=[
-                ControllerEndpoint(
-                    name=listener.name,
-                    host=listener.host,
-                    port=listener.port,
-                    security_protocol=listener.security_protocol,
-                )
-                for listener in request.listeners
-            ],
+            end_points=endpoint_records(ControllerEndpoint, request.listeners),
             features=[
                 ControllerFeature(
                     name=feature.name,

@@ -33,7 +33,3 @@ class ControllerRequestContext:
 
     def apply_partition_change_quota(self, partitions: int) -> None:
         self.partition_change_quota(partitions)
-
-
-ANONYMOUS_CONTEXT = ControllerRequestContext()
-"""For operations of the controller's own node."""

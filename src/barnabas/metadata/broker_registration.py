@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from barnabas.common.dataclass import dataclass, field, replace
 from barnabas.common.identifiers import Uuid
 from barnabas.metadata.directory_id import is_online
-from barnabas.metadata.endpoint import Endpoint, Node, endpoints_by_name, features_by_name
+from barnabas.metadata.endpoint import (
+    Endpoint,
+    Node,
+    endpoint_records,
+    endpoints_by_name,
+    feature_records,
+    features_by_name,
+)
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.protocol.internal.metadata import (
     BrokerEndpoint,
@@ -102,19 +109,8 @@ class BrokerRegistration:
             rack=self.rack,
             fenced=self.fenced,
             in_controlled_shutdown=self.in_controlled_shutdown,
-            end_points=[
-                BrokerEndpoint(
-                    name=endpoint.name,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    security_protocol=endpoint.security_protocol,
-                )
-                for endpoint in self.listeners.values()
-            ],
-            features=[
-                BrokerFeature(name=name, min_supported_version=versions.lowest, max_supported_version=versions.highest)
-                for name, versions in self.supported_features.items()
-            ],
+            end_points=endpoint_records(BrokerEndpoint, self.listeners.values()),
+            features=feature_records(BrokerFeature, self.supported_features),
         )
         version = options.metadata_version
         if version.supports_migration:

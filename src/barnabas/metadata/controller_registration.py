@@ -6,7 +6,14 @@ from collections.abc import Mapping
 
 from barnabas.common.dataclass import dataclass, field
 from barnabas.common.identifiers import Uuid
-from barnabas.metadata.endpoint import Endpoint, Node, endpoints_by_name, features_by_name
+from barnabas.metadata.endpoint import (
+    Endpoint,
+    Node,
+    endpoint_records,
+    endpoints_by_name,
+    feature_records,
+    features_by_name,
+)
 from barnabas.protocol.internal.metadata import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
 from barnabas.protocol.versions import VersionRange
 
@@ -39,21 +46,8 @@ class ControllerRegistration:
             controller_id=self.id,
             incarnation_id=self.incarnation_id,
             zk_migration_ready=self.zk_migration_ready,
-            end_points=[
-                ControllerEndpoint(
-                    name=endpoint.name,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    security_protocol=endpoint.security_protocol,
-                )
-                for endpoint in self.listeners.values()
-            ],
-            features=[
-                ControllerFeature(
-                    name=name, min_supported_version=versions.lowest, max_supported_version=versions.highest
-                )
-                for name, versions in self.supported_features.items()
-            ],
+            end_points=endpoint_records(ControllerEndpoint, self.listeners.values()),
+            features=feature_records(ControllerFeature, self.supported_features),
         )
 
     def node(self, listener_name: str) -> Node | None:

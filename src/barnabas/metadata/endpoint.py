@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas.protocol.versions import VersionRange
+
+R = TypeVar("R")
 
 
 class Endpoint(NamedTuple):
@@ -54,6 +56,21 @@ def endpoints_by_name(records: Iterable[EndpointRecord]) -> Mapping[str, Endpoin
     return MappingProxyType(
         {record.name: Endpoint(record.name, record.host, record.port, record.security_protocol) for record in records}
     )
+
+
+def endpoint_records(kind: Callable[..., R], endpoints: Iterable[EndpointRecord | Endpoint]) -> list[R]:
+    """Returns endpoints as structs of a registration record, or of a registration request."""
+    return [
+        kind(name=one.name, host=one.host, port=one.port, security_protocol=one.security_protocol) for one in endpoints
+    ]
+
+
+def feature_records(kind: Callable[..., R], features: Mapping[str, VersionRange]) -> list[R]:
+    """Returns supported features as structs of a registration record, or of a registration request."""
+    return [
+        kind(name=name, min_supported_version=versions.lowest, max_supported_version=versions.highest)
+        for name, versions in features.items()
+    ]
 
 
 def features_by_name(records: Iterable[FeatureRecord]) -> Mapping[str, VersionRange]:

@@ -81,10 +81,6 @@ class PatternFilter:
         self._include = None if ".*" in patterns else [re.compile(pattern) for pattern in patterns]
         self._exclude = [re.compile(pattern) for pattern in exclude]
 
-    @property
-    def selects_all(self) -> bool:
-        return self._include is None and not self._exclude
-
     def __call__(self, name: str) -> bool:
         included = self._include is None or any(pattern.fullmatch(name) for pattern in self._include)
         return included and not any(pattern.fullmatch(name) for pattern in self._exclude)

@@ -30,7 +30,22 @@ from barnabas.common.identifiers import Uuid
 from barnabas.protocol.versions import ALL, NONE, VersionRange
 
 if TYPE_CHECKING:
+    from typing import TypedDict, Unpack
+
     from barnabas.protocol.message import Struct
+
+    class Options(TypedDict, total=False):
+        """The options of every field, which `_field` has with their defaults."""
+
+        tag: int
+        tagged: str
+        ignorable: bool
+
+    class NullableOptions(Options, total=False):
+        """The options of a field that may be null."""
+
+        nullable: str
+
 
 FIXED: Final = {
     "bool": "?",
@@ -115,131 +130,55 @@ def _field(
 # Each specifier below is a function of its own because a type checker must recognise it by name.
 
 
-def boolean(
-    versions: str | None = None,
-    *,
-    default: bool,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-) -> Any:
-    return _field("bool", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+def boolean(versions: str | None = None, *, default: bool, **options: Unpack[Options]) -> Any:
+    return _field("bool", versions, default, **options)
 
 
-def int8(
-    versions: str | None = None,
-    *,
-    default: int,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-) -> Any:
-    return _field("int8", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+def int8(versions: str | None = None, *, default: int, **options: Unpack[Options]) -> Any:
+    return _field("int8", versions, default, **options)
 
 
-def int16(
-    versions: str | None = None,
-    *,
-    default: int,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-) -> Any:
-    return _field("int16", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+def int16(versions: str | None = None, *, default: int, **options: Unpack[Options]) -> Any:
+    return _field("int16", versions, default, **options)
 
 
-def uint16(
-    versions: str | None = None,
-    *,
-    default: int,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-) -> Any:
-    return _field("uint16", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+def uint16(versions: str | None = None, *, default: int, **options: Unpack[Options]) -> Any:
+    return _field("uint16", versions, default, **options)
 
 
-def int32(
-    versions: str | None = None,
-    *,
-    default: int,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-) -> Any:
-    return _field("int32", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+def int32(versions: str | None = None, *, default: int, **options: Unpack[Options]) -> Any:
+    return _field("int32", versions, default, **options)
 
 
-def uint32(
-    versions: str | None = None,
-    *,
-    default: int,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-) -> Any:
-    return _field("uint32", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+def uint32(versions: str | None = None, *, default: int, **options: Unpack[Options]) -> Any:
+    return _field("uint32", versions, default, **options)
 
 
-def int64(
-    versions: str | None = None,
-    *,
-    default: int,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-) -> Any:
-    return _field("int64", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+def int64(versions: str | None = None, *, default: int, **options: Unpack[Options]) -> Any:
+    return _field("int64", versions, default, **options)
 
 
-def float64(versions: str | None = None, *, default: float, ignorable: bool = False) -> Any:
-    return _field("float64", versions, default, ignorable=ignorable)
+def float64(versions: str | None = None, *, default: float, **options: Unpack[Options]) -> Any:
+    return _field("float64", versions, default, **options)
 
 
-def uuid(
-    versions: str | None = None,
-    *,
-    default: Uuid,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-) -> Any:
-    return _field("uuid", versions, default, tag=tag, tagged=tagged, ignorable=ignorable)
+def uuid(versions: str | None = None, *, default: Uuid, **options: Unpack[Options]) -> Any:
+    return _field("uuid", versions, default, **options)
 
 
 def string(
     versions: str | None = None,
     *,
     default: str | None,
-    nullable: str | None = None,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
     flexible: str | None = None,
+    **options: Unpack[NullableOptions],
 ) -> Any:
-    return _field(
-        "string",
-        versions,
-        default,
-        nullable=nullable,
-        tag=tag,
-        tagged=tagged,
-        ignorable=ignorable,
-        flexible=flexible,
-    )
+    return _field("string", versions, default, flexible=flexible, **options)
 
 
-def binary(
-    versions: str | None = None,
-    *,
-    default: bytes | None,
-    nullable: str | None = None,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-) -> Any:
+def binary(versions: str | None = None, *, default: bytes | None, **options: Unpack[NullableOptions]) -> Any:
     """Declares Kafka's ``bytes``: copied out of the request buffer, so the value may outlive it."""
-    return _field("bytes", versions, default, nullable=nullable, tag=tag, tagged=tagged, ignorable=ignorable)
+    return _field("bytes", versions, default, **options)
 
 
 def records(versions: str | None = None, *, default: None, nullable: str | None = None) -> Any:
@@ -253,23 +192,10 @@ def array(
     *,
     default: None = None,
     default_factory: Callable[[], list[Any]] | None = None,
-    nullable: str | None = None,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
+    **options: Unpack[NullableOptions],
 ) -> Any:
     """Declares a list of structs, or of a primitive given by its name: ``array("int32", default_factory=list)``."""
-    return _field(
-        "array",
-        versions,
-        default,
-        default_factory=default_factory,
-        nullable=nullable,
-        tag=tag,
-        tagged=tagged,
-        ignorable=ignorable,
-        element=element,
-    )
+    return _field("array", versions, default, default_factory=default_factory, element=element, **options)
 
 
 def struct(
@@ -278,10 +204,7 @@ def struct(
     *,
     default: None = None,
     default_factory: Callable[[], Any] | None = None,
-    nullable: str | None = None,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
+    **options: Unpack[NullableOptions],
 ) -> Any:
     """Declares a nested struct.
 
@@ -289,14 +212,4 @@ def struct(
     absent. A fetch response has three of them per partition, and creating three objects only to omit them would cost
     more than the rest of the partition.
     """
-    return _field(
-        "struct",
-        versions,
-        default,
-        default_factory=default_factory,
-        nullable=nullable,
-        tag=tag,
-        tagged=tagged,
-        ignorable=ignorable,
-        element=element,
-    )
+    return _field("struct", versions, default, default_factory=default_factory, element=element, **options)

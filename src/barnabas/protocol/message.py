@@ -343,16 +343,14 @@ class Response(ApiMessage):
 
     flexible_headers: ClassVar[VersionRange] = NONE
     """The versions whose response header has tagged fields."""
-    _flexible_headers: ClassVar[range] = range(0)
-    """The same as a range, which tells in a third of the time whether it has a version."""
 
     def frame_parts(self, version: int, correlation_id: int) -> list[Any]:
         """Returns the frame of the response as a list of buffers and, for records that are still in a file, regions."""
-        pack = _pack_flexible_head if version in self._flexible_headers else _pack_head
+        first, last = self.flexible_headers  # half the time of ``version in``, which calls Python
+        pack = _pack_flexible_head if first <= version <= last else _pack_head
         return self.encode_parts(version, pack(correlation_id))
 
     def __init_subclass__(cls, *, api_key: ApiKey | None = None, **options: Any) -> None:
         super().__init_subclass__(api_key=api_key, **options)
         if api_key is not None:
-            cls.flexible_headers = first, last = api_key.flexible_response_headers
-            cls._flexible_headers = range(first, last + 1)
+            cls.flexible_headers = api_key.flexible_response_headers

@@ -27,7 +27,7 @@ from barnabas.protocol.internal.raft import QuorumStateData, QuorumStateVoter
 from barnabas.raft.client import LeaderAndEpoch
 from barnabas.raft.voter_set import NO_VOTERS, ReplicaKey, VoterSet
 
-_NOBODY: Final = -1
+_NO_NODE_ID: Final = -1
 
 
 class QuorumStateName(Enum):
@@ -78,9 +78,9 @@ class ElectionState:
 
     def to_data(self, version: int) -> QuorumStateData:
         data = QuorumStateData(
-            leader_id=_NOBODY if self.leader_id is None else self.leader_id,
+            leader_id=_NO_NODE_ID if self.leader_id is None else self.leader_id,
             leader_epoch=self.epoch,
-            voted_id=_NOBODY if self.voted_key is None else self.voted_key.id,
+            voted_id=_NO_NODE_ID if self.voted_key is None else self.voted_key.id,
         )
         if version == 0:
             data.current_voters = [QuorumStateVoter(voter_id=voter) for voter in sorted(self.voters)]
@@ -91,12 +91,12 @@ class ElectionState:
     @classmethod
     def from_data(cls, data: QuorumStateData) -> ElectionState:
         voted_key = None
-        if data.voted_id != _NOBODY:
+        if data.voted_id != _NO_NODE_ID:
             directory_id = data.voted_directory_id
             voted_key = ReplicaKey(data.voted_id, None if directory_id == ZERO_UUID else directory_id)
         return cls(
             data.leader_epoch,
-            None if data.leader_id == _NOBODY else data.leader_id,
+            None if data.leader_id == _NO_NODE_ID else data.leader_id,
             voted_key,
             frozenset(voter.voter_id for voter in data.current_voters or ()),
         )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from barnabas.raft.kraft_client import KRaftClient
 
 GROUP: Final = "raft-metrics"
-_NOBODY: Final = -1
+_NO_NODE_ID: Final = -1
 
 
 class KafkaRaftMetrics:
@@ -82,8 +82,8 @@ def _leader(client: KRaftClient) -> int:
 
 def _vote(client: KRaftClient) -> int:
     """Returns the vote of this node: itself, while it is a candidate or the leader."""
-    return client.node_id if client.node_id in client.granting_voters else _NOBODY
+    return client.node_id if client.node_id in client.granting_voters else _NO_NODE_ID
 
 
 def _or_none(value: int | None) -> int:
-    return _NOBODY if value is None else value
+    return _NO_NODE_ID if value is None else value

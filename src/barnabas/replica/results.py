@@ -76,7 +76,7 @@ class BufferHolder(Protocol):
         ...
 
 
-class NobodysBuffers:
+class UncountedBuffers:
     """Does not account for buffers."""
 
     def hold_buffer(self) -> Callable[[], object]:
@@ -85,7 +85,7 @@ class NobodysBuffers:
     def _release(self) -> None: ...
 
 
-NOBODYS_BUFFERS: Final = NobodysBuffers()
+UNCOUNTED_BUFFERS: Final = UncountedBuffers()
 
 
 # Fetch

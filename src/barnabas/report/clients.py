@@ -33,7 +33,6 @@ MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     "retries": ("producer.record.retry.total",),
 }
 """The measures, with the metrics that contain them. Clients push different metrics: the first that exists is used."""
-MEANS: Final = ("latency_ms", "records_per_s", "queue_ms")
 MAXIMA: Final = ("max_latency_ms", "throttle_ms")
 SUMS: Final = ("errors", "retries")
 TITLES: Final = {"latency_ms": "Request latency measured by clients, ms", "records_per_s": "Records per second"}

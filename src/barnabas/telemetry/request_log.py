@@ -108,7 +108,7 @@ class RequestLog:
             try:
                 take(request, response, now_ns, rate)
             except Exception:  # noqa: BLE001 - an error here must not close the client's connection
-                writer.could_not_be_told()
+                writer.count_failed_record()
 
         return request_chosen
 

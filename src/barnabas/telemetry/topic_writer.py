@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from barnabas._kernels import murmur2
 from barnabas.common.clock import Clock
@@ -17,6 +17,7 @@ from barnabas.metadata.cache import MetadataCache
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.records.batch import CompressionType
 from barnabas.records.builder import RecordBatchBuilder
+from barnabas.replica.append.record_appender import RecordAppender
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.results import ProduceResult
 
@@ -57,20 +58,6 @@ class TopicRecord(NamedTuple):
         return size
 
 
-class Replicas(Protocol):
-    """The part of the replica manager that appends records of the broker."""
-
-    def append_records(
-        self,
-        timeout_ms: int,
-        required_acks: int,
-        entries: Mapping[TopicIdPartition, bytearray],
-        callback: Callable[[dict[TopicIdPartition, ProduceResult]], object],
-        *,
-        internal_topics_allowed: bool = False,
-    ) -> None: ...
-
-
 class TopicWriter(Generic[T]):
     """A bounded queue in front of a topic.
 
@@ -97,7 +84,7 @@ class TopicWriter(Generic[T]):
         encode: Callable[[T], TopicRecord],
         node_id: int,
         cache: MetadataCache,
-        replicas: Replicas,
+        replicas: RecordAppender,
         create_topic: Callable[[str], object],
         after_append: Callable[[], object],
         scheduler: Scheduler,
@@ -172,7 +159,7 @@ class TopicWriter(Generic[T]):
         self._schedule(delay_ms)
         return True
 
-    def could_not_be_told(self) -> None:
+    def count_failed_record(self) -> None:
         """Counts a record that could not be created, because of the error that is being handled."""
         self._failed.mark(1)
         self._warn("Cannot create a record for %s", self.topic, exc_info=True)
@@ -252,7 +239,7 @@ class TopicWriter(Generic[T]):
             try:
                 record = self._encode(item)
             except Exception:  # noqa: BLE001 - a record that cannot be encoded must not stop the others
-                self.could_not_be_told()
+                self.count_failed_record()
                 continue
             choice = self._turn if record.key is None else murmur2.murmur2(record.key) & 0x7FFFFFFF
             number = partitions[choice % len(partitions)]

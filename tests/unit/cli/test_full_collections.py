@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
+import weakref
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+
+from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
+from barnabas.cli import start
 from barnabas.cli.full_collections import AFTER, POSTPONED_NS, REST, FullCollections
+from barnabas.cli.start import PULSE_S, wait_for_signal
 from barnabas.common.clock import MockClock
 
 
@@ -67,13 +78,68 @@ def test_collections_take_a_hundredth_of_the_time() -> None:
     assert process.pulse(1) == 2
 
 
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
 def test_the_default_is_the_interpreters_collector() -> None:
-    cycle: list[object] = []
-    cycle.append(cycle)
-    del cycle
-    schedule = FullCollections(lambda: False, MockClock(), pending=lambda: AFTER)
-    schedule.run_if_due()
-    assert gc.get_count()[2] == 0
+    gc.disable()
+    try:
+        gone = weakref.ref(Cycle())
+        schedule = FullCollections(lambda: False, MockClock(), pending=lambda: AFTER)
+        assert gone() is not None
+        schedule.run_if_due()
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+class Stop:
+    """Signals of which one arrives after the first pulse."""
+
+    def wait(self, pulse: Callable[[], None], every_s: float) -> signal.Signals:
+        assert 0 < every_s <= PULSE_S
+        pulse()
+        return signal.SIGTERM
+
+
+class Manager:
+    """A supervisor with a watchdog."""
+
+    watchdog_s = 30.0
+
+    def ready(self, text: str) -> None: ...
+
+    def alive(self) -> None: ...
+
+
+@pytest.mark.parametrize("manager", [None, Manager()], ids=["alone", "supervised"])
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_the_main_thread_collects_unless_the_broker_has_large_requests(
+    manager: Any, is_busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected: list[None] = []
+    scheduled = partial(FullCollections, pending=lambda: AFTER, collect=lambda: collected.append(None))
+    monkeypatch.setattr(start, "FullCollections", scheduled)
+    server: Any = SimpleNamespace(
+        has_large_requests=is_busy, broker=None, bootstrap_servers="", health=lambda: {"status": "up"}
+    )
+    assert wait_for_signal(cast("Any", Stop()), server, manager) is signal.SIGTERM
+    assert len(collected) == (0 if is_busy else 1)
+
+
+@pytest.mark.parametrize("has_bulk", [False, True])
+def test_bulk_requests_are_large_requests(has_bulk: bool) -> None:
+    class Node(KafkaRaftServer):
+        def __init__(self) -> None:
+            self.broker = cast("Any", SimpleNamespace(serving=SimpleNamespace(channel=channel)))
+
+    channel = SimpleNamespace(has_bulk=has_bulk)
+    node = Node()
+    assert node.has_large_requests is has_bulk
+    node.broker = None
+    assert not node.has_large_requests
 
 
 def test_a_started_broker_collects_by_this_schedule_only() -> None:

@@ -105,7 +105,7 @@ class ApisBench:
     def forward(
         self, body: RequestBody, version: int, client: KafkaPrincipal = ALICE, broker: KafkaPrincipal = BROKER
     ) -> EnvelopeResponse:
-        """The answer to the same request in an Envelope."""
+        """The response to the same request in an Envelope."""
         request = self.bench.request(envelope_of(body, version, client), 0, principal=broker)
         before = self.bench.processor.responses.qsize()
         self.apis.handle(request, self.bench.local)

@@ -137,7 +137,7 @@ def test_a_leader_reports_that_it_has_recovered(harness: Harness) -> None:
     assert harness.partition("a").leader_recovery_state == 0
 
 
-def test_a_change_that_costs_the_sender_its_leadership_is_made_and_answered_with_an_error(harness: Harness) -> None:
+def test_a_change_that_costs_the_sender_its_leadership_is_made_and_refused_with_an_error(harness: Harness) -> None:
     from barnabas.protocol.messages import alter_partition_reassignments as messages
 
     request = messages.AlterPartitionReassignmentsRequest(

@@ -25,7 +25,7 @@ from barnabas.protocol.internal.metadata import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
-from barnabas.protocol.messages import controller_registration
+from barnabas.protocol.messages import broker_registration, controller_registration
 from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from unit.controller.harness import CONTEXT, Harness, directory, incarnation, supported_features
@@ -274,9 +274,9 @@ def test_a_controller_registers(harness: Harness) -> None:
     request = controller_registration.ControllerRegistrationRequest(
         controller_id=7,
         incarnation_id=incarnation(7),
-        listeners=[controller_registration.Listener(name="CONTROLLER", host="h", port=9093)],
+        listeners=[broker_registration.Listener(name="CONTROLLER", host="h", port=9093)],
         features=[
-            controller_registration.Feature(name="metadata.version", min_supported_version=7, max_supported_version=30)
+            broker_registration.Feature(name="metadata.version", min_supported_version=7, max_supported_version=30)
         ],
     )
     assert harness.result(harness.controller.register_controller(CONTEXT, request)).error_code == 0

@@ -95,7 +95,7 @@ def in_parallel(work: Callable[[int], None]) -> None:
     assert errors == []
 
 
-def test_callers_on_many_threads_get_each_their_own_answer() -> None:
+def test_callers_on_many_threads_get_each_their_own_response() -> None:
     raft = LocalRaftClient(NODE, auto_commit=False)
     threads: set[str] = set()
     starts: list[int] = []
@@ -139,7 +139,7 @@ def test_the_same_topic_is_made_once_however_many_ask() -> None:
     assert sorted(codes) == [0] * CALLS + [36] * (CALLS * (CALLERS - 1))
 
 
-def test_changes_of_leadership_under_load_answer_everybody_and_lose_nothing_that_was_answered() -> None:
+def test_changes_of_leadership_under_load_complete_every_request_and_lose_nothing_acknowledged() -> None:
     raft = LocalRaftClient(NODE, auto_commit=False)
     answered: set[str] = set()
     refused = 0
@@ -183,7 +183,7 @@ def test_changes_of_leadership_under_load_answer_everybody_and_lose_nothing_that
     assert answered <= set(again.managers.replication.topic_ids)
 
 
-def test_closing_while_requests_come_in_answers_all_of_them() -> None:
+def test_closing_while_requests_come_in_completes_all_of_them() -> None:
     raft = LocalRaftClient(NODE)
     futures: list[Future[Any]] = []
     with running(raft) as (controller, _):

@@ -37,8 +37,8 @@ from barnabas.protocol.messages.alter_partition_reassignments import AlterPartit
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest
-from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest, Listener
+from barnabas.protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
+from barnabas.protocol.messages.controller_registration import ControllerRegistrationRequest
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResult
@@ -126,7 +126,7 @@ def test_only_what_has_a_handler_is_advertised() -> None:
 
 @pytest.mark.mechanism("R10")
 def test_broker_and_controller_have_disjoint_scopes() -> None:
-    """What both serve is what is forwarded, or what each answers about itself."""
+    """What both serve is what is forwarded, or what each says about itself."""
     served = ApisBench(plugins=FULL).apis.apis
     assert ApiKey.PRODUCE not in served
     assert ApiKey.METADATA not in served
@@ -159,7 +159,7 @@ def test_api_versions_lists_apis_and_features() -> None:
 
 
 @pytest.mark.mechanism("R12")
-def test_a_version_of_the_future_is_answered_in_version_0() -> None:
+def test_a_version_of_the_future_gets_a_response_in_version_0() -> None:
     bench = ApisBench()
     request = bench.bench.request(ApiVersionsRequest(), 3)
     request.api_version = 42
@@ -710,7 +710,7 @@ def test_a_filter_with_an_unknown_part_is_refused() -> None:
     assert bench.ask(body, 3, ADMIN).error_code == Errors.INVALID_REQUEST
 
 
-def test_nothing_to_create_is_answered_at_once() -> None:
+def test_nothing_to_create_gets_a_response_at_once() -> None:
     bench = ApisBench(authorizer=authorizer())
     assert bench.ask(create_acls.CreateAclsRequest(), 3, ADMIN).results == []
 
@@ -806,7 +806,7 @@ def test_the_wait_for_the_controller_is_remote_time() -> None:
 
 
 @pytest.mark.mechanism("R12")
-def test_an_answer_that_cannot_be_written_is_an_error_and_not_silence() -> None:
+def test_a_response_that_cannot_be_written_is_an_error_and_not_silence() -> None:
     """A future swallows what its callbacks raise, and the client would wait for ever."""
     bench = ApisBench()
     bench.harness.create("orders", 1, 1)

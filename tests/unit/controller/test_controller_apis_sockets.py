@@ -163,7 +163,7 @@ def create(*names: str) -> CreateTopicsRequest:
 
 
 def inside(envelope: EnvelopeResponse, api_key: ApiKey, version: int) -> Any:
-    """The answer in an Envelope, which must be the one to the client's request."""
+    """The response in an Envelope, which must be the one to the client's request."""
     assert envelope.error_code == Errors.NONE
     data = envelope.response_data
     assert data is not None
@@ -259,7 +259,7 @@ def test_a_bad_request_inside_costs_the_broker_nothing(policy: Policy) -> None:
 
 @pytest.mark.mechanism("R12")
 @every_policy
-def test_what_cannot_be_answered_ends_the_connection(policy: Policy) -> None:
+def test_a_request_that_can_get_no_response_ends_the_connection(policy: Policy) -> None:
     with running(policy) as node:
         heartbeat = encode_request(BrokerHeartbeatRequest(), 1, 1, "b")
         unreadable = heartbeat[:-6]

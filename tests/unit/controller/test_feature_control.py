@@ -10,7 +10,7 @@ from barnabas.controller.request_context import ControllerRequestContext
 from barnabas.metadata.errors import MetadataReplayError
 from barnabas.metadata.metadata_version import MetadataVersion
 from barnabas.protocol.internal.metadata import ConfigRecord, FeatureLevelRecord, NoOpRecord
-from barnabas.protocol.messages import controller_registration
+from barnabas.protocol.messages import broker_registration, controller_registration
 from barnabas.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
@@ -164,7 +164,7 @@ def test_every_controller_must_have_registered_and_support_a_level() -> None:
     refused = update(harness, ("transaction.version", 1, SAFE))
     assert "Controller 2 does not have" in (refused.error_message or "")
     request.features = [
-        controller_registration.Feature(name="transaction.version", min_supported_version=0, max_supported_version=2)
+        broker_registration.Feature(name="transaction.version", min_supported_version=0, max_supported_version=2)
     ]
     harness.result(harness.controller.register_controller(CONTEXT, request))
     assert update(harness, ("transaction.version", 1, SAFE)).error_code == 0

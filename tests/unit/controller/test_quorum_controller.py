@@ -153,7 +153,7 @@ def test_a_bootstrap_that_was_cut_short_is_made_again() -> None:
 # -- writes and commits
 
 
-def test_an_answer_waits_for_the_commit() -> None:
+def test_a_response_waits_for_the_commit() -> None:
     harness = Harness(auto_commit=False)
     harness.commit()
     future = harness.register(1)
@@ -336,7 +336,7 @@ def test_a_single_voter_is_active_again_after_a_fault(monkeypatch: pytest.Monkey
     assert harness.controller.claim_epoch == 3
 
 
-def test_an_api_error_is_an_answer_and_no_fault() -> None:
+def test_an_api_error_is_a_response_and_no_fault() -> None:
     harness = Harness()
     request = AllocateProducerIdsRequest(broker_id=9, broker_epoch=1)
     assert isinstance(harness.error(harness.controller.allocate_producer_ids(CONTEXT, request)), StaleBrokerEpochError)
@@ -375,7 +375,7 @@ def test_records_of_the_past_are_passed_over() -> None:
     assert harness.state() == before
 
 
-def test_closing_answers_whoever_still_waits() -> None:
+def test_closing_completes_all_that_still_wait() -> None:
     harness = with_brokers_and_manual_commits()
     waiting = harness.controller.create_topics(CONTEXT, CreateTopicsRequest(topics=[topic("a", 1)]))
     ready = harness.controller.wait_for_ready_brokers(99)

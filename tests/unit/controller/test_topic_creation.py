@@ -59,7 +59,7 @@ def test_defaults_fill_in_what_is_left_open(harness: Harness) -> None:
     assert result.topic_id == harness.topic_id("a")
 
 
-def test_the_answer_has_the_configuration_of_the_topic(harness: Harness) -> None:
+def test_the_response_has_the_configuration_of_the_topic(harness: Harness) -> None:
     result = harness.create("a", configs={"min.insync.replicas": "2"})
     assert result.configs is not None
     assert [(c.name, c.value, c.config_source) for c in result.configs] == [

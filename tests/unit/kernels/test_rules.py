@@ -36,7 +36,7 @@ def test_there_is_one_chooser() -> None:
 def test_compiled_code_and_twins_stay_small() -> None:
     """Whoever needs more room shares what is there, or hands a case without a measured figure back to Python."""
     assert sum(text.count("\n") for text in sources("*.pyx").values()) <= 4_500
-    assert sum(path.read_text().count("\n") for path in (KERNELS / "pure").glob("*.py")) <= 2_600
+    assert sum(path.read_text().count("\n") for path in (KERNELS / "pure").glob("*.py")) <= 2_500
 
 
 def test_records_are_walked_in_one_place() -> None:

@@ -69,7 +69,7 @@ class TestAppend:
         assert written[12:16] == (7).to_bytes(4)
         assert written[16:] == batch[16:]
 
-    def test_the_answer(self, log: UnifiedLog) -> None:
+    def test_the_response(self, log: UnifiedLog) -> None:
         info = append(log, b"a", b"b", timestamps=[NOW - 5, NOW - 9], leader_epoch=3)
         assert info.max_timestamp == NOW - 5
         assert info.offset_of_max_timestamp == 1

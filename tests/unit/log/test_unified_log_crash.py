@@ -2,7 +2,7 @@
 
 A log is worked with, and after every single call that changes something on disk, and in the middle of the writes, its
 directory is copied as a process killed at that moment would have left it. Each copy is then opened again, and compared
-with what had been acknowledged. Producers go on as they would: they send again all that they have no answer for, and
+with what had been acknowledged. Producers go on as they would: they send again all that they have no response for, and
 some that they have.
 """
 
@@ -178,7 +178,7 @@ def check(moment: Moment, config: LogConfig) -> None:
     others = sorted(set(found) - known)
     assert len(others) <= 1, f"{where}: at most the batch under way may be there besides: {others}"
     assert not others or others[0] > max(known, default=-1)
-    # Producers send again what they have no answer for, and the last four before it, as if those answers had been lost.
+    # Producers send again what has no response, and the last four before it, as if their responses had been lost.
     for producer_id in PRODUCERS:
         mine = [sent for sent in moment.acknowledged if sent.producer_id == producer_id and sent.kind is None]
         resend = mine[1 - IN_FLIGHT :]

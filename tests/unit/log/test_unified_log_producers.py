@@ -62,7 +62,7 @@ def transact(log: UnifiedLog, sequence: int, *, producer_id: int = 1, epoch: int
 
 
 class TestIdempotence:
-    def test_a_batch_that_comes_again_is_answered_with_its_offsets(self, log: UnifiedLog) -> None:
+    def test_a_batch_that_comes_again_is_acknowledged_with_its_offsets(self, log: UnifiedLog) -> None:
         append(log, b"before")
         first = produce(log, 0, count=3)
         again = produce(log, 0, count=3)

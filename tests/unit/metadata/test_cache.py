@@ -131,9 +131,9 @@ def test_the_controller_to_name_is_a_broker_that_serves() -> None:
 
 
 def test_readers_never_see_two_images_at_once() -> None:
-    """All brokers and all topics of an image are at the same generation; so must be every answer.
+    """All brokers and all topics of an image are at the same generation; so must be every response.
 
-    The answers kept with topics and brokers are made and thrown away all the time meanwhile.
+    The responses kept with topics and brokers are made and thrown away all the time meanwhile.
     """
     topics, partitions = 20, 4
     cache = MetadataCache()

@@ -134,7 +134,7 @@ def test_a_missing_internal_topic_is_still_internal() -> None:
     assert found.error_code == Errors.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_frame_of_the_answer() -> None:
+def test_the_frame_of_the_response() -> None:
     image = image_of([metadata_version(), broker(1, rack="r1"), broker(2, listeners=["SSL"]), broker(3, fenced=True)])
     response = ask(image, MetadataRequest(topics=[]))
     assert [(node.node_id, node.host, node.port, node.rack) for node in response.brokers] == [
@@ -270,7 +270,7 @@ def test_partitions_are_made_once() -> None:
     assert partitions(image, "orders") is first  # the old image still gives the old answer
 
 
-def test_an_answer_is_new_when_a_broker_changes() -> None:
+def test_a_response_is_new_when_a_broker_changes() -> None:
     image = cluster(TopicRecord(name="orders", topic_id=ORDERS), partition(ORDERS, 0, replicas=[1, 2]))
     assert one_partition(image).offline_replicas == []
     fenced = image_of([BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=102, fenced=1)], image)
@@ -280,7 +280,7 @@ def test_an_answer_is_new_when_a_broker_changes() -> None:
     assert one_partition(back).offline_replicas == []
 
 
-def test_topics_of_an_answer_belong_to_the_caller() -> None:
+def test_topics_of_a_response_belong_to_the_caller() -> None:
     image = cluster(*topic("orders", ORDERS))
     (mine,) = topic_metadata(image, ["orders"], LISTENER, 12)
     mine.topic_authorized_operations = 7

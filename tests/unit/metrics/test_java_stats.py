@@ -61,7 +61,7 @@ pytestmark = [pytest.mark.java, pytest.mark.mechanism("Q01")]
 
 
 def java(script: list[str]) -> Iterator[int]:
-    """The answers of RecordedStats.java."""
+    """The responses of RecordedStats.java."""
     missing = None
     if shutil.which("java") is None or shutil.which("javac") is None:
         missing = "no java and javac on the PATH"

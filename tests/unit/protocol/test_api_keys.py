@@ -29,7 +29,7 @@ def test_unstable_version_is_announced_only_when_asked_for() -> None:
     assert ApiKey.INIT_PRODUCER_ID.advertised_versions(unstable=True) == VersionRange(0, 6)
 
 
-def test_api_versions_answers_with_the_oldest_header() -> None:
+def test_api_versions_responds_with_the_oldest_header() -> None:
     assert ApiKey.API_VERSIONS.request_header_version(4) == 2
     assert ApiKey.API_VERSIONS.response_header_version(4) == 0
     assert ApiKey.METADATA.response_header_version(9) == 1

@@ -74,7 +74,7 @@ def test_broken_headers(data: bytes, message: str) -> None:
         parse_request_header(data)
 
 
-def test_an_unknown_api_cannot_be_answered() -> None:
+def test_an_unknown_api_gets_no_response() -> None:
     with pytest.raises(UnsupportedVersionError, match="unknown API key 4242"):
         parse_request_header((4242).to_bytes(2) + bytes(20))
 

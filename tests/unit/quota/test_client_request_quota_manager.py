@@ -57,7 +57,7 @@ def test_time_in_which_a_request_waits_for_others_is_not_charged(bench: QuotaBen
 
 
 @pytest.mark.mechanism("Q07")
-def test_network_time_is_added_when_the_answer_is_out_and_throttles_the_next_request(bench: QuotaBench) -> None:
+def test_network_time_is_added_when_the_response_is_out_and_throttles_the_next_request(bench: QuotaBench) -> None:
     quota = bench.managers.request
     quota.update_quota(QuotaEntity(None, DEFAULT), 1.0)
     request = handled(bench, 50)

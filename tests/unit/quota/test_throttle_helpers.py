@@ -44,7 +44,7 @@ def busy_request(bench: QuotaBench, body: Any = None, version: int = 4) -> Reque
 
 @pytest.mark.mechanism("R11")
 @pytest.mark.mechanism("Q05")
-def test_the_answer_goes_out_at_once_with_the_delay_and_the_client_is_muted_for_it(bench: QuotaBench) -> None:
+def test_the_response_goes_out_at_once_with_the_delay_and_the_client_is_muted_for_it(bench: QuotaBench) -> None:
     bench.managers.request.update_quota(EVERYBODY, 1.0)
     request = busy_request(bench)
     bench.handlers.helper.send_response_maybe_throttle(request, heartbeat)
@@ -61,7 +61,7 @@ def test_the_answer_goes_out_at_once_with_the_delay_and_the_client_is_muted_for_
 
 
 @pytest.mark.mechanism("R11")
-def test_an_error_costs_as_much_as_an_answer(bench: QuotaBench) -> None:
+def test_an_error_costs_as_much_as_a_response(bench: QuotaBench) -> None:
     bench.managers.request.update_quota(EVERYBODY, 1.0)
     request = busy_request(bench)
     bench.handlers.helper.handle_error(request, InvalidRequestError("no"))
@@ -81,7 +81,7 @@ def test_cluster_traffic_is_never_muted(bench: QuotaBench) -> None:
 
 @pytest.mark.mechanism("R11")
 @pytest.mark.parametrize(("controller_ms", "told_ms"), [(5_000, 5_000), (10, 1_000)])
-def test_an_answer_of_the_controller_has_the_larger_of_both(
+def test_a_response_of_the_controller_has_the_larger_of_both(
     bench: QuotaBench, controller_ms: int, told_ms: int
 ) -> None:
     bench.managers.request.update_quota(EVERYBODY, 1.0)

@@ -1,4 +1,4 @@
-"""The compiled record codec and its twin in plain Python: the same answers to the same questions, errors included."""
+"""The compiled record codec and its twin in plain Python: the same results for the same inputs, errors included."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_no_consumer_misses_what_it_waits_for(box: ReplicaBox) -> None:
 
 
 @pytest.mark.mechanism("R06")
-def test_every_produce_is_answered_once(box: ReplicaBox) -> None:
+def test_every_produce_gets_a_response_once(box: ReplicaBox) -> None:
     """Producers that wait for a follower, the follower, and the timeout, all at once."""
     partition = box.create_topic(replicas=[1, 2])
     answers: list[ProduceResult] = []

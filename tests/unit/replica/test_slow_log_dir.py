@@ -18,7 +18,7 @@ from barnabas.log.log_validator import LogValidator
 from barnabas.log.segment.file_handle import Buffer
 from barnabas.records.batch import RecordBatch
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
-from barnabas.replica.results import NOBODYS_BUFFERS, ProduceResult
+from barnabas.replica.results import UNCOUNTED_BUFFERS, ProduceResult
 from log_fixtures import all_records, client_batch, values
 from replica_fixtures import TOPIC_ID, ReplicaBox
 from unit.metadata.samples import uid
@@ -147,7 +147,7 @@ def test_a_compressed_batch_that_takes_long_to_check_is_not_the_disks_fault(
     assert not slow.log.pace.is_slow
 
 
-def test_an_append_that_fails_is_answered(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_that_fails_gets_a_response(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.become_slow()
     monkeypatch.setattr(slow.box.manager.stats, "topic_stats", None)
     slow.produce(SLOW)
@@ -266,4 +266,4 @@ def test_reading_takes_no_lock_of_the_log(slow: Slow) -> None:
 
 
 def test_buffers_that_nobody_accounts_for() -> None:
-    assert NOBODYS_BUFFERS.hold_buffer()() is None
+    assert UNCOUNTED_BUFFERS.hold_buffer()() is None

@@ -134,7 +134,7 @@ class TestBatchedFilter:
         AuthHelper(authorizer).filter_by_authorized(context_of(), DESCRIBE, GROUP, ["g"], str, log_if_denied=False)
         assert authorizer.calls == [[Action(DESCRIBE, ResourcePattern(GROUP, "g"), 1, True, False)]]
 
-    def test_an_authorizer_that_does_not_answer_everything_allows_nothing(self) -> None:
+    def test_an_authorizer_that_does_not_decide_everything_allows_nothing(self) -> None:
         class Silent(Asked):
             def authorize(
                 self, context: AuthorizableRequestContext, actions: Sequence[Action]

@@ -1,4 +1,4 @@
-"""The same ACLs and the same questions to Kafka's authorizer and to ours: the same answers.
+"""The same ACLs and the same questions to Kafka's authorizer and to ours: the same responses.
 
 `AclJudge.java` runs a script on Kafka's own classes. Here the script is made up at random, from so few names that ACLs
 and questions meet; ours runs it too.
@@ -52,7 +52,7 @@ def jars() -> list[Path]:
 
 
 def java(script: Sequence[str]) -> list[str]:
-    """The answers of AclJudge.java."""
+    """The responses of AclJudge.java."""
     path = ""
     missing = None
     if shutil.which("java") is None or shutil.which("javac") is None:

@@ -228,7 +228,7 @@ class TestRules:
         assert ask(authorizer, "zar")
         assert authorizer.acl_count() == 5
 
-    def test_many_questions_are_answered_in_order(self) -> None:
+    def test_many_requests_get_a_response_in_order(self) -> None:
         authorizer = with_acls(acl("User:alice", READ, TOPIC, "b", PREFIXED))
         names = ["a", "b", "bc", "c"]
         actions = [Action(READ, ResourcePattern(TOPIC, name)) for name in names]
@@ -343,7 +343,7 @@ class TestLoading:
         assert self.start(authorizer) == {"A": True, "C": True}
         assert ask(authorizer)
 
-    def test_until_then_only_super_users_get_an_answer(self) -> None:
+    def test_until_then_only_super_users_get_a_response(self) -> None:
         authorizer = StandardAuthorizer()
         authorizer.configure({"super.users": "User:root", "allow.everyone.if.no.acl.found": True})
         assert ask(authorizer, principal="User:root")
@@ -497,7 +497,7 @@ class TestChanges:
             with pytest.raises(NotControllerError):
                 authorizer.delete_acls(context_of(), [])
 
-    def test_a_mutator_answers_when_it_can(self) -> None:
+    def test_a_mutator_responds_when_it_can(self) -> None:
         mutator = Mutator()
         authorizer = with_acls()
         authorizer.set_acl_mutator(mutator)

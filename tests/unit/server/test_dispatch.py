@@ -82,7 +82,7 @@ def test_a_request_goes_to_its_handler(bench: HandlerBench, family: Family) -> N
     ("error", "code"),
     [(NotCoordinatorError("moved"), Errors.NOT_COORDINATOR), (KeyError("bug"), Errors.UNKNOWN_SERVER_ERROR)],
 )
-def test_what_a_handler_raises_is_its_answer(
+def test_what_a_handler_raises_is_its_response(
     bench: HandlerBench, family: Family, error: Exception, code: Errors, caplog: pytest.LogCaptureFixture
 ) -> None:
     family.error = error
@@ -96,7 +96,7 @@ def test_what_a_handler_raises_is_its_answer(
 
 @pytest.mark.mechanism("R01")
 @pytest.mark.mechanism("R12")
-def test_what_a_future_fails_with_is_its_answer(bench: HandlerBench, family: Family) -> None:
+def test_what_a_future_fails_with_is_its_response(bench: HandlerBench, family: Family) -> None:
     apis = ApiDispatcher(handlers_of(family), bench.helper)
     request = bench.request(LeaveGroupRequest(), 2)
     apis.handle(request, bench.local)
@@ -106,7 +106,7 @@ def test_what_a_future_fails_with_is_its_answer(bench: HandlerBench, family: Fam
 
 
 @pytest.mark.mechanism("R12")
-def test_a_failure_after_the_answer_is_only_logged(
+def test_a_failure_after_the_response_is_only_logged(
     bench: HandlerBench, family: Family, caplog: pytest.LogCaptureFixture
 ) -> None:
     apis = ApiDispatcher(handlers_of(family), bench.helper)

@@ -146,7 +146,7 @@ def test_what_is_wrong_with_an_envelope(bench: HandlerBench, envelope: EnvelopeR
         open_envelope(received(bench, envelope))
 
 
-# The answer
+# The response
 
 
 def answer_to(bench: HandlerBench, response: Response) -> EnvelopeResponse:
@@ -161,7 +161,7 @@ def answer_to(bench: HandlerBench, response: Response) -> EnvelopeResponse:
 
 
 @pytest.mark.mechanism("R10")
-def test_the_answer_is_wrapped_with_its_header(bench: HandlerBench) -> None:
+def test_the_response_is_wrapped_with_its_header(bench: HandlerBench) -> None:
     response = CreateTopicsResponse(topics=[CreatableTopicResult(name="orders", num_partitions=3)])
     answer = answer_to(bench, response)
     assert answer.error_code == Errors.NONE
@@ -202,7 +202,7 @@ def test_so_does_an_error_that_ended_the_request(bench: HandlerBench) -> None:
     assert (answer.error_code, answer.response_data) == (Errors.NOT_CONTROLLER, None)
 
 
-def test_an_answer_ends_the_envelope_too(bench: HandlerBench) -> None:
+def test_a_response_ends_the_envelope_too(bench: HandlerBench) -> None:
     envelope = received(bench, enveloped())
     inner = open_envelope(envelope)
     bench.channel.send_response(inner, CreateTopicsResponse())

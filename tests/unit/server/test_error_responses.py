@@ -1,4 +1,4 @@
-"""The answer to a request that failed as a whole, for every API and version, beside the Java client's own."""
+"""The response to a request that failed as a whole, for every API and version, beside the Java client's own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from oracles.messages import versions_of
 THROTTLE_MS = 1234
 SAID = "the cellar door is locked"
 UNORDERED = frozenset({ApiKey.PRODUCE, ApiKey.WRITE_TXN_MARKERS, ApiKey.OFFSET_FETCH})
-"""Kafka collects these answers in hash maps, so their order means nothing."""
+"""Kafka collects these responses in hash maps, so their order means nothing."""
 NOT_TOLD = frozenset(
     {
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
@@ -144,7 +144,7 @@ def in_order(value: Any) -> Any:
 @pytest.mark.java
 @pytest.mark.mechanism("R12")
 @pytest.mark.parametrize("api_key", ApiKey, ids=lambda key: key.title)
-def test_same_answer_as_kafka(
+def test_same_response_as_kafka(
     api_key: ApiKey, java_oracle: JavaOracle, times: RequestTimes, record_property: Callable[[str, object], None]
 ) -> None:
     usual = {row["code"]: row["message"] for row in java_oracle.errors()}
@@ -195,7 +195,7 @@ def test_same_answer_as_kafka(
 
 
 @pytest.mark.mechanism("R12")
-def test_every_api_has_an_answer_in_every_version(times: RequestTimes) -> None:
+def test_every_api_has_a_response_in_every_version(times: RequestTimes) -> None:
     assert responses().keys() == set(ApiKey)
     for api_key in ApiKey:
         for version in versions_of(api_key.request):
@@ -210,7 +210,7 @@ def test_every_api_has_an_answer_in_every_version(times: RequestTimes) -> None:
 
 
 def codes_of(response: Response | None) -> set[int]:
-    """All error codes of an answer, at whatever depth."""
+    """All error codes of a response, at whatever depth."""
     found: set[int] = set()
     structs: list[Any] = [response]
     while structs:
@@ -226,7 +226,7 @@ def codes_of(response: Response | None) -> set[int]:
 
 @pytest.mark.mechanism("R12")
 @pytest.mark.parametrize("api_key", ApiKey, ids=lambda key: key.title)
-def test_the_code_is_in_every_answer_to_a_request_about_something(api_key: ApiKey, times: RequestTimes) -> None:
+def test_the_code_is_in_every_response_to_a_request_about_something(api_key: ApiKey, times: RequestTimes) -> None:
     for version in versions_of(api_key.request):
         body = filled(api_key.request, version, count(1), nulls=False)
         response = error_response(as_received(body, version, times), 0, InvalidTopicError())
@@ -240,7 +240,7 @@ def test_the_code_is_in_every_answer_to_a_request_about_something(api_key: ApiKe
 
 @pytest.mark.mechanism("R06")
 @pytest.mark.mechanism("R12")
-def test_a_producer_that_wants_no_answer_gets_none(times: RequestTimes) -> None:
+def test_a_producer_that_wants_no_response_gets_none(times: RequestTimes) -> None:
     data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=3, records=b"")])]
     for acks in (0, 1, -1):
         request = as_received(ProduceRequest(acks=acks, topic_data=data), 9, times)
@@ -286,7 +286,7 @@ def test_an_unexpected_error_keeps_its_text_to_itself(times: RequestTimes) -> No
 
 
 @pytest.mark.mechanism("R12")
-def test_a_version_of_the_future_is_answered_without_reading_the_body(times: RequestTimes) -> None:
+def test_a_version_of_the_future_gets_a_response_without_reading_the_body(times: RequestTimes) -> None:
     frame = bytearray(encode_request(ApiVersionsRequest(), 3, 7, "client"))
     frame[6:8] = (99).to_bytes(2)
     response = error_response(request_from(bytes(frame), times), 0, UnsupportedVersionError())

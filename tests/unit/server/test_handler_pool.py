@@ -118,10 +118,10 @@ def test_a_request_is_handled_on_a_handler_thread_with_the_local_of_that_thread(
 
 
 @pytest.mark.mechanism("N12")
-@pytest.mark.parametrize("answered", [False, True], ids=["without_response", "answered"])
-def test_a_handler_that_raises_leaves_its_thread_alive(answered: bool, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("responded", [False, True], ids=["before_its_response", "after_its_response"])
+def test_a_handler_that_raises_leaves_its_thread_alive(responded: bool, caplog: pytest.LogCaptureFixture) -> None:
     def handle(request: Request, local: RequestLocal) -> None:
-        if answered or request.correlation_id != 1:
+        if responded or request.correlation_id != 1:
             b.answer(request)
         if request.correlation_id == 1:
             raise RuntimeError("a bug")
@@ -132,7 +132,7 @@ def test_a_handler_that_raises_leaves_its_thread_alive(answered: bool, caplog: p
     with pooled(handle, threads=1) as b, caplog.at_level(logging.ERROR):
         (thread,) = b.handlers.threads
         b.helper.send = fail  # type: ignore[assignment]
-        assert b.run(b.request(1)).kind is (SEND if answered else CLOSE_CONNECTION)
+        assert b.run(b.request(1)).kind is (SEND if responded else CLOSE_CONNECTION)
         assert b.run(b.request(2)).kind is SEND
         assert b.handlers.threads == [thread]
         assert thread.is_alive()
@@ -140,13 +140,13 @@ def test_a_handler_that_raises_leaves_its_thread_alive(answered: bool, caplog: p
     request = "Request(Heartbeat v4, correlation id 1, client 'test', connection c)"
     assert [record.getMessage() for record in caplog.records] == (
         [f"{request} failed after its response"]
-        if answered
+        if responded
         else [f"Unexpected error while handling {request}", f"Handling {request} failed"]
     )
 
 
 @pytest.mark.mechanism("N12")
-def test_an_answer_that_comes_from_elsewhere_while_the_handler_fails_is_the_only_one() -> None:
+def test_a_response_that_comes_from_elsewhere_while_the_handler_fails_is_the_only_one() -> None:
     def handle(request: Request, local: RequestLocal) -> None:
         answering = threading.Thread(target=b.answer, args=(request,))
         answering.start()
@@ -218,7 +218,7 @@ def test_the_moments_of_the_handler_are_noted(answered: bool) -> None:
         clock.advance(5)
         if answered:
             b.answer(request)
-            clock.advance(100)  # after the answer its work is no longer the request's
+            clock.advance(100)  # after the response its work is no longer the request's
 
     with pooled(handle, threads=1, clock=clock) as b:
         clock.advance(3)
@@ -278,7 +278,7 @@ def test_a_busy_handler_is_not_idle() -> None:
 
 
 @pytest.mark.mechanism("N11")
-def test_a_processor_is_woken_for_several_answers_together() -> None:
+def test_a_processor_is_woken_for_several_responses_together() -> None:
     clock = MockClock()
     gate = threading.Event()
 

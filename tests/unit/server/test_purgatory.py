@@ -218,7 +218,7 @@ class TestCompletion:
         assert bad_at_the_end.completions == 1
 
     @pytest.mark.parametrize("attempt", [1, 2])
-    def test_an_operation_that_fails_to_be_parked_never_answers(self, purgatory: Purgatory, attempt: int) -> None:
+    def test_an_operation_that_fails_to_be_parked_never_responds(self, purgatory: Purgatory, attempt: int) -> None:
         """Its caller gets the error and answers the request with it: a second answer must not follow."""
 
         class Bad(Operation):

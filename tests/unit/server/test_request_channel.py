@@ -364,7 +364,7 @@ def test_every_request_and_callback_is_handled_once_whoever_is_asleep(parallel: 
 
 
 @pytest.mark.mechanism("N11")
-def test_an_answer_goes_to_the_processor_that_the_request_came_from() -> None:
+def test_a_response_goes_to_the_processor_that_the_request_came_from() -> None:
     b = Bench()
     other = FakeProcessorHandle(7)
     b.channel.add_processor(other)
@@ -378,7 +378,7 @@ def test_an_answer_goes_to_the_processor_that_the_request_came_from() -> None:
 
 
 @pytest.mark.mechanism("N11")
-def test_the_answer_to_a_processor_that_is_gone_is_dropped() -> None:
+def test_the_response_to_a_processor_that_is_gone_is_dropped() -> None:
     b = Bench()
     request = b.short()
     b.channel.remove_processor(0)
@@ -419,7 +419,7 @@ def test_there_are_five_kinds_of_responses() -> None:
 
 
 @pytest.mark.mechanism("N20")
-def test_the_moment_of_the_answer_is_noted() -> None:
+def test_the_moment_of_the_response_is_noted() -> None:
     b = Bench()
     answered_at_once, answered_later = b.short(1), b.short(2)
     b.clock.advance(5)
@@ -461,7 +461,7 @@ def test_a_handler_with_more_short_requests_to_do_wakes_the_processor_later() ->
 
 @pytest.mark.mechanism("N11")
 @pytest.mark.parametrize("left", ["nothing", "a-long-request"])
-def test_an_answer_is_not_slept_over_when_the_next_request_went_to_another_handler(left: str) -> None:
+def test_a_response_is_not_slept_over_when_the_next_request_went_to_another_handler(left: str) -> None:
     b = Bench()
     to_wake = b.channel.defer_wakeups()
     b.channel.send_requests([b.short(), b.short(), *([b.long()] if left != "nothing" else [])])

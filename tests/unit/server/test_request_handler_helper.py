@@ -87,7 +87,7 @@ def test_cluster_traffic_is_counted_and_never_throttled(bench: HandlerBench, quo
     assert kinds(bench, request) == [SEND]
 
 
-def test_no_answer_is_counted_as_exempt(bench: HandlerBench, quotas: Quotas) -> None:
+def test_no_response_is_counted_as_exempt(bench: HandlerBench, quotas: Quotas) -> None:
     request = bench.request(HeartbeatRequest(), 4)
     bench.helper.send_no_op_response_exempt_throttle(request)
     assert quotas.request.exempt == [request]
@@ -120,7 +120,7 @@ def test_a_forwarded_request_is_told_but_not_muted(bench: HandlerBench, quotas: 
 
 
 @pytest.mark.parametrize(("controller_ms", "local_ms", "total"), [(0, 0, 0), (300, 100, 300), (100, 300, 300)])
-def test_an_answer_of_the_controller_has_the_larger_throttle(
+def test_a_response_of_the_controller_has_the_larger_throttle(
     bench: HandlerBench, quotas: Quotas, controller_ms: int, local_ms: int, total: int
 ) -> None:
     quotas.request.throttle_time_ms = local_ms
@@ -151,7 +151,7 @@ def test_of_two_quotas_the_larger_one_throttles(
 
 
 @pytest.mark.mechanism("R12")
-def test_an_error_is_an_answer_with_its_code(bench: HandlerBench) -> None:
+def test_an_error_is_a_response_with_its_code(bench: HandlerBench) -> None:
     request = bench.request(HeartbeatRequest(), 4)
     bench.helper.handle_error(request, InvalidRequestError("no"))
     assert bench.answer(request).error_code == Errors.INVALID_REQUEST
@@ -185,7 +185,7 @@ def test_only_a_bug_of_ours_is_an_error_in_the_log(
 
 
 @pytest.mark.mechanism("R12")
-def test_an_error_where_no_answer_is_expected_closes_the_connection(bench: HandlerBench) -> None:
+def test_an_error_where_no_response_is_expected_closes_the_connection(bench: HandlerBench) -> None:
     data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=b"x")])]
     request = bench.request(ProduceRequest(acks=0, topic_data=data), 9)
     bench.helper.handle_error(request, TopicAuthorizationError("no"))

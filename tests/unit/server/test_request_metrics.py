@@ -115,8 +115,8 @@ def test_a_request_that_has_only_begun_has_a_total() -> None:
     assert sum(durations(means)) - means["TotalTimeMs"] == 40
 
 
-def test_a_local_part_that_ends_after_the_answer_counts_up_to_the_answer() -> None:
-    """A handler may go on after it has handed its answer over."""
+def test_a_local_part_that_ends_after_the_response_counts_up_to_the_response() -> None:
+    """A handler may go on after it has handed its response over."""
     b = Bench()
     request = b.request(
         start_time_ns=0,

@@ -90,7 +90,7 @@ def test_half_a_header_is_none(kit: Kit, header: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.mechanism("N20")
-def test_the_answer_is_a_moment_and_ends_what_was_going_on(kit: Kit) -> None:
+def test_the_response_is_a_moment_and_ends_what_was_going_on(kit: Kit) -> None:
     one = timeline(kit)
     assert one.finish(7)
     assert (one.response_complete_time_ns, one.api_local_complete_time_ns) == (7, 7)
@@ -105,7 +105,7 @@ def test_the_answer_is_a_moment_and_ends_what_was_going_on(kit: Kit) -> None:
 
 
 @pytest.mark.mechanism("N10")
-def test_of_many_threads_one_gives_the_answer(kit: Kit) -> None:
+def test_of_many_threads_one_gives_the_response(kit: Kit) -> None:
     for _ in range(50):
         one = timeline(kit)
         start = threading.Barrier(4)

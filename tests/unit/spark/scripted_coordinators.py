@@ -35,7 +35,7 @@ class ScriptedCluster:
     """What a transaction coordinator does, by version 2 of the protocol, and what a group coordinator does.
 
     `at_call` is called before and after each request takes effect, with the number of such points so far: so a caller
-    dies before it has sent a request, or before it has got the answer.
+    dies before it has sent a request, or before it has got the response.
     """
 
     def __init__(self) -> None:

@@ -69,7 +69,7 @@ def stream(topic: _Topic, clock: MockClock | None = None, **options: Any) -> Str
 
 
 def plan(reader: StreamReader, start: Any) -> Any:
-    """What Spark does: it asks with the limit that it was told, and keeps the answer as text."""
+    """What Spark does: it asks with the limit that it was told, and keeps the response as text."""
     return json.loads(json.dumps(reader.latestOffset(start, reader.getDefaultReadLimit())))
 
 

@@ -42,7 +42,7 @@ def answer(records: bytes = b"", error: Errors = Errors.NONE, **more: Any) -> Pa
 
 @dataclass
 class ScriptedClient:
-    """Gives the answers of a script, one after the other, and notes what it was asked."""
+    """Gives the responses of a script, one after the other, and notes what it was asked."""
 
     settings: ClientSettings
     script: deque[PartitionData | Exception]
@@ -94,7 +94,7 @@ Run = Callable[..., tuple[list[tuple[Any, ...]], ScriptedClient]]
 
 @pytest.fixture
 def run() -> Run:
-    """Reads a range with a script of answers; the rows, and the client that gave the answers."""
+    """Reads a range with a script of responses; the rows, and the client that gave the responses."""
 
     def read(
         start: int,
@@ -129,7 +129,7 @@ def test_both_ends_are_cut_off(run: Run) -> None:
     assert rows == [(1, b"b"), (2, b"c"), (3, b"d"), (4, b"e")]
 
 
-def test_the_next_answer_is_asked_for_before_this_one_is_decoded(run: Run) -> None:
+def test_the_next_response_is_asked_for_before_this_one_is_decoded(run: Run) -> None:
     _, client = run(0, 4, answer(batch(0, "a", "b")), answer(batch(2, "c", "d")))
     assert client.events == ["ask 0", "ask 2", "rows 2", "rows 2"]
 

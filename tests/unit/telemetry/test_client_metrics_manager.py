@@ -427,6 +427,6 @@ def test_close_takes_its_metrics_away(bench: Bench) -> None:
     assert bench.timer.size() == 0
 
 
-def test_requests_after_the_timer_has_ended_are_answered(bench: Bench) -> None:
+def test_requests_after_the_timer_has_ended_get_a_response(bench: Bench) -> None:
     bench.timer.close()
     assert bench.get().error_code == Errors.NONE

@@ -69,7 +69,7 @@ class Bench:
         return self.handlers.request(HeartbeatRequest(group_id="g"), 4, **options)
 
     def answer(self, request: Request, error: Errors = Errors.NONE) -> SendResponse:
-        """Sends an answer, as handler and processor do."""
+        """Sends a response, as handler and processor do."""
         self.handlers.helper.send(request, HeartbeatResponse(error_code=error))
         (response,) = self.handlers.responses(request)
         assert isinstance(response, SendResponse)
@@ -287,7 +287,7 @@ def test_what_goes_wrong_here_does_not_reach_the_connection(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("how", ["no_op", "close_connection"])
-def test_a_request_without_an_answer(how: str) -> None:
+def test_a_request_without_a_response(how: str) -> None:
     bench = Bench()
     bench.log.sample_rate = 1.0
     request = bench.request()
@@ -300,7 +300,7 @@ def test_a_request_without_an_answer(how: str) -> None:
     assert (document["response"], document["response_bytes"], document["errors"]) == (how, 0, None)
 
 
-def test_nothing_of_a_request_is_kept_but_its_small_answer() -> None:
+def test_nothing_of_a_request_is_kept_but_its_small_response() -> None:
     bench = Bench()
     bench.log.sample_rate = 1.0
     request = bench.request()

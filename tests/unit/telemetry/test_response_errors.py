@@ -56,7 +56,7 @@ def test_records_that_are_in_files_are_left_out(version: int, count: int) -> Non
     assert errors(response, version) == {"OFFSET_OUT_OF_RANGE": 1}
 
 
-def test_the_answer_inside_an_envelope_counts() -> None:
+def test_the_response_inside_an_envelope_counts() -> None:
     inner = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=Errors.TOPIC_ALREADY_EXISTS)])
     frame = b"".join(inner.frame_parts(7, 9))[LENGTH_SIZE:]
     pieces = EnvelopeResponse(response_data=frame).frame_parts(0, 7)
@@ -97,7 +97,7 @@ def sent(pieces: list[Any], step: int) -> SendResponse:
     return response
 
 
-def test_the_pieces_of_an_answer_are_known_after_it_was_sent() -> None:
+def test_the_pieces_of_a_response_are_known_after_it_was_sent() -> None:
     assert sent([b"abcdef"], 100).whole_pieces() == [b"abcdef"]
     assert sent([b"abcdef"], 2).whole_pieces() == [b"abcdef"]
     assert sent([b"abc", b"def"], 2).whole_pieces() == [b"abcdef"]

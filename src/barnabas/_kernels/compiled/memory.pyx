@@ -1,5 +1,5 @@
 # cython: language_level=3, freethreading_compatible=True, binding=False, auto_pickle=False
-"""How objects and the allocator use memory: see the twin `pure.memory`."""
+"""How structs and the allocator use memory: see the twin `pure.memory`, and `barnabas._kernels.allocator`."""
 
 from barnabas._kernels.compiled.interpreter_lock cimport let_others_run
 from barnabas._kernels.turns import offer_turn

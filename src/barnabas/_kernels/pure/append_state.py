@@ -173,11 +173,7 @@ class AppendState:
         return delta
 
     def has_room_for(
-        self,
-        key: BytesLike | None,
-        value: BytesLike | None,
-        headers: Headers = (),
-        timestamp_ms: int | None = None,
+        self, key: BytesLike | None, value: BytesLike | None, headers: Headers = (), timestamp_ms: int | None = None
     ) -> bool:
         """Whether one more record should stay within `max_size`; without a timestamp, the longest delta is assumed."""
         if not self.is_open:

@@ -52,13 +52,7 @@ class BinaryColumn:
     """
 
     def __init__(
-        self,
-        validity: Buffer | None,
-        offsets: Buffer | None,
-        data: Buffer | None,
-        wide: bool,
-        first: int,
-        length: int,
+        self, validity: Buffer | None, offsets: Buffer | None, data: Buffer | None, wide: bool, first: int, length: int
     ) -> None:
         content: Any = b"" if data is None else np.frombuffer(data, np.uint8)
         octets = memoryview(content)

@@ -82,15 +82,7 @@ class BucketTable:
         self._add(self._columns, self._scaled(values), now_ns)
 
     def add_moments(
-        self,
-        first: int,
-        second: int,
-        third: int,
-        fourth: int,
-        fifth: int,
-        aside: float,
-        unscaled: float,
-        now_ns: int,
+        self, first: int, second: int, third: int, fourth: int, fifth: int, aside: float, unscaled: float, now_ns: int
     ) -> None:
         """Adds the intervals between six moments, the last of which is now, to a table of eight columns.
 
@@ -98,20 +90,10 @@ class BucketTable:
         total, and ``unscaled`` unchanged: the timeline of a request, its throttle time and its size, without a tuple in
         between.
         """
-        divisor = self._divisor
-        self.add_row(
-            (
-                second - first,
-                third - second,
-                fourth - third,
-                aside * divisor,
-                fifth - fourth,
-                now_ns - fifth,
-                now_ns - first,
-                unscaled * divisor,
-            ),
-            now_ns,
-        )
+        moments = (first, second, third, fourth, fifth, now_ns)
+        intervals = [end - start for start, end in itertools.pairwise(moments)]
+        unchanged = (aside * self._divisor, unscaled * self._divisor)
+        self.add_row((*intervals[:3], unchanged[0], *intervals[3:], now_ns - first, unchanged[1]), now_ns)
 
     def add(self, column: int, value: float, now_ns: int) -> None:
         """Adds one value to one column."""
@@ -126,8 +108,7 @@ class BucketTable:
         it = self._columns[column]
         with self._lock:
             totals = (it.count, it.origin, it.distance, it.squares, it.low, it.high)
-            steps = list(it.weights.items())
-        steps.sort()
+            steps = sorted(it.weights.items())
         return totals, [_value_of(step) for step, _ in steps], [weight for _, weight in steps]
 
     def _scaled(self, values: Iterable[float]) -> list[float]:
@@ -160,8 +141,7 @@ class BucketTable:
         if exponent > RESCALE_EXPONENT:
             self._rescale(math.exp(-exponent))
             self._epoch_ns += seconds * _SECOND_NS
-            seconds = 0
-            exponent = 0.0
+            seconds, exponent = 0, 0.0
         self._weight = math.exp(exponent)
         self._tick_ns = self._epoch_ns + seconds * _SECOND_NS
 

@@ -249,13 +249,9 @@ class KafkaChannel:
         if view is None:
             if self._pool.bounded:
                 return self._read_exactly()
-            try:
-                data = self.transport.recv(READ_AHEAD if all_at_once else FIRST_READ)
-            except BlockingIOError:
+            data = self._receive(READ_AHEAD if all_at_once else FIRST_READ)
+            if data is None:
                 return None
-            if not data:
-                raise EOFError("the peer closed the connection")
-            self.bytes_received += len(data)
             if self._head:
                 data = self._head + data
                 self._head = b""
@@ -279,6 +275,17 @@ class KafkaChannel:
                 return view[start + 4 : stop]
         self.ahead = None
         return self._collect(view[start:], all_at_once)
+
+    def _receive(self, size: int) -> bytes | None:
+        """Returns bytes from the socket, or None if there are none yet."""
+        try:
+            data: bytes = self.transport.recv(size)
+        except BlockingIOError:
+            return None
+        if not data:
+            raise EOFError("the peer closed the connection")
+        self.bytes_received += len(data)
+        return data
 
     def _read_payload(self) -> memoryview | None:
         """Reads the rest of a request straight into its buffer; returns the request if it is complete."""
@@ -371,13 +378,9 @@ class KafkaChannel:
 
     def _read_exactly(self) -> memoryview | None:
         """Reads only the length: with a bounded pool nothing is read that has not been granted."""
-        try:
-            data = self.transport.recv(4 - len(self._head))
-        except BlockingIOError:
+        data = self._receive(4 - len(self._head))
+        if data is None:
             return None
-        if not data:
-            raise EOFError("the peer closed the connection")
-        self.bytes_received += len(data)
         self._head += data
         if len(self._head) < 4:
             return None

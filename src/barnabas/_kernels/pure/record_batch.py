@@ -11,6 +11,7 @@ This is the twin of `compiled.record_batch`, which does it in one pass and creat
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from barnabas._kernels.pure.checksum import crc32c
@@ -40,10 +41,10 @@ def is_plain_batch(
     """
     if not _HEADER.size < len(data) <= max_size:
         return False
-    header = _HEADER.unpack_from(data)
-    base_offset, length, _, magic, crc, attributes, last_delta, base, highest, producer_id, epoch, sequence, count = (
-        header
+    base_offset, length, _, magic, crc, attributes, last_delta, base, highest, *producer, count = _HEADER.unpack_from(
+        data
     )
+    producer_id, epoch, sequence = producer
     if base_offset != 0 or length + _LOG_OVERHEAD != len(data) or magic != _MAGIC or attributes & ~_TRANSACTIONAL:
         return False
     if last_delta < 0 or count != last_delta + 1 or base < -1 or highest < -1:
@@ -64,26 +65,31 @@ def is_plain_batch(
 
 def offset_after(data: memoryview) -> int | None:
     """Returns the offset after the last whole batch; None if there is no whole batch."""
-    at, size, found = 0, len(data), None
-    while at + _OFFSETS.size <= size:
-        base_offset, length, last_offset_delta = _OFFSETS.unpack_from(data, at)
-        if at + 12 + length > size or length <= 0:
-            break
+    found = None
+    for base_offset, _, last_offset_delta in _whole_batches(data, _OFFSETS):
         found = base_offset + last_offset_delta + 1
-        at += 12 + length
     return found
 
 
 def leader_epoch_before(data: memoryview, offset: int) -> int | None:
     """Returns the leader epoch of the last whole batch that starts before `offset`; None if it is not known."""
-    at, size, epoch = 0, len(data), -1
-    while at + _EPOCH.size <= size:
-        base_offset, length, batch_epoch = _EPOCH.unpack_from(data, at)
-        if at + 12 + length > size or base_offset >= offset or length <= 0:
+    epoch = -1
+    for base_offset, _, batch_epoch in _whole_batches(data, _EPOCH):
+        if base_offset >= offset:
             break
         epoch = batch_epoch
-        at += 12 + length
     return epoch if epoch >= 0 else None
+
+
+def _whole_batches(data: memoryview, layout: struct.Struct) -> Iterator[tuple[int, int, int]]:
+    """Yields three fields of each whole batch, the second of which is the length."""
+    at = 0
+    while at + layout.size <= len(data):
+        fields = layout.unpack_from(data, at)
+        at += _LOG_OVERHEAD + fields[1]
+        if at > len(data) or fields[1] <= 0:
+            break
+        yield fields
 
 
 def find_batch(data: bytes, target: int) -> int:

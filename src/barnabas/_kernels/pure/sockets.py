@@ -96,20 +96,17 @@ class SocketIo:
     def _recv_into_with_files(self, buffer: Any) -> int:
         room = socket.CMSG_SPACE(_MOST_FILES * array.array("i").itemsize)
         count, ancillary, _, _ = self._socket.recvmsg_into([buffer], room, _CLOSE_ON_EXEC)
-        self._take_files(ancillary)
-        return count
-
-    def _take_files(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 files = array.array("i")
                 files.frombytes(data[: len(data) - len(data) % files.itemsize])
-                count = len(self._files) + len(files)
-                if count > self._most_files:
+                total = len(self._files) + len(files)
+                if total > self._most_files:
                     for fd in files:
                         os.close(fd)
-                    raise OSError(f"{count} files have come, and at most {self._most_files} are expected")
+                    raise OSError(f"{total} files have come, and at most {self._most_files} are expected")
                 self._files.extend(files)
+        return count
 
     def send_file(self, source: int, position: int, count: int) -> int:
         """Sends part of a file, as much as the socket takes now, and returns the number of bytes."""

@@ -28,7 +28,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from barnabas.broker.handlers.current_leader import current_leader
 from barnabas.broker.handlers.transactional_produce import TransactionalAppends
@@ -64,8 +64,9 @@ from barnabas.records.batch import (
     CompressionType,
 )
 from barnabas.records.compressed_batch import decompressed_bound
+from barnabas.replica.append.record_appender import RecordAppender
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
-from barnabas.replica.results import BufferHolder, ProduceCallback, ProduceResult
+from barnabas.replica.results import ProduceCallback, ProduceResult
 from barnabas.security.acl import AclOperation, ResourceType
 from barnabas.security.auth_helper import AuthHelper
 from barnabas.server.request import Request
@@ -101,21 +102,6 @@ _SMALLEST_LENGTH: Final = 14
 
 _unpack_leading_fields = _LEADING_FIELDS.unpack_from
 _LEADING_SIZE: Final = _LEADING_FIELDS.size
-
-
-class RecordAppender(Protocol):
-    """The part of the replica manager that Produce uses."""
-
-    def append_records(
-        self,
-        timeout_ms: int,
-        required_acks: int,
-        entries: Mapping[TopicIdPartition, Buffer],
-        callback: ProduceCallback,
-        *,
-        internal_topics_allowed: bool = False,
-        holder: BufferHolder | None = None,
-    ) -> None: ...
 
 
 class ProduceHandler:

@@ -33,9 +33,10 @@ from barnabas.log.producers.producer_states import ProducerStateManagerConfig
 from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
 from barnabas.protocol.message import Buffer
 from barnabas.records.batch import NO_PRODUCER_ID, TRANSACTIONAL_MASK
+from barnabas.replica.append.record_appender import RecordAppender
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.partition.partition import Partition
-from barnabas.replica.results import NOBODYS_BUFFERS, BufferHolder, ProduceCallback, ProduceResult
+from barnabas.replica.results import UNCOUNTED_BUFFERS, ProduceCallback, ProduceResult
 from barnabas.server.action_queue import ActionQueue
 
 logger = LimitedLogger(logging.getLogger(__name__))
@@ -53,25 +54,13 @@ _PASSING: Final = frozenset(
 )
 
 
-class TransactionalReplicas(Protocol):
+class TransactionalReplicas(RecordAppender, Protocol):
     """The part of the replica manager that transactional appends use."""
 
     @property
     def action_queue(self) -> ActionQueue: ...
 
     def get_partition_or_exception(self, partition: tuple[str, int]) -> Partition: ...
-
-    def append_records(
-        self,
-        timeout_ms: int,
-        required_acks: int,
-        entries: Mapping[TopicIdPartition, Buffer],
-        callback: ProduceCallback,
-        *,
-        internal_topics_allowed: bool = False,
-        verification_guards: Mapping[TopicPartition, VerificationGuard] | None = None,
-        holder: BufferHolder | None = None,
-    ) -> None: ...
 
     def append_lane(self, partitions: Iterable[TopicIdPartition]) -> Lane | None: ...
 
@@ -247,7 +236,7 @@ class TransactionalAppends:
             respond,
             internal_topics_allowed=append.internal_topics_allowed,
             verification_guards=guards,
-            holder=NOBODYS_BUFFERS,
+            holder=UNCOUNTED_BUFFERS,
         )
 
 

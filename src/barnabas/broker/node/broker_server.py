@@ -146,7 +146,6 @@ class BrokerServer:
         self._coordinators: Coordinators | None = None
         self._apis: ApiDispatcher | None = None
         self._publishers: list[MetadataPublisher] = []
-        self._logs_started = False
         self._abandoned = False
         """Whether the node has failed and startup must stop waiting. Set by any thread."""
 
@@ -308,7 +307,6 @@ class BrokerServer:
             on_fault=shared.fault,
             on_fatal_fault=shared.fatal_fault,
         )
-        self._logs_started = True
         self._add_reconfigurables(serving, listeners)
         telemetry.add_to(self.dynamic_config)
         publishers: list[MetadataPublisher] = [publisher]
@@ -395,15 +393,8 @@ class BrokerServer:
             self.telemetry.quota_usage.add_managers(controller.clients)
 
     def _channel(self, purpose: str, retry_timeout_ms: int = 60_000) -> NodeToControllerChannelManager:
-        config = self._config
         channel = NodeToControllerChannelManager(
-            NodeToControllerConfig(
-                config.node_id,
-                config.value("controller.socket.timeout.ms"),
-                config.value("socket.connection.setup.timeout.ms"),
-                config.value("socket.connection.setup.timeout.max.ms"),
-                channel_factory=self._shared.controller_channels(),
-            ),
+            NodeToControllerConfig.of(self._config, self._shared.controller_channels()),
             purpose,
             self._shared.controller_nodes,
             retry_timeout_ms,

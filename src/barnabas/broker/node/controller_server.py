@@ -177,16 +177,8 @@ class ControllerServer:
             acls.loaded.result(startup_seconds(config))
 
     def _channel(self) -> NodeToControllerChannelManager:
-        config = self._config
         return NodeToControllerChannelManager(
-            NodeToControllerConfig(
-                config.node_id,
-                config.value("controller.socket.timeout.ms"),
-                config.value("socket.connection.setup.timeout.ms"),
-                config.value("socket.connection.setup.timeout.max.ms"),
-                channel_factory=self._shared.controller_channels(),
-                node_kind="controller",
-            ),
+            NodeToControllerConfig.of(self._config, self._shared.controller_channels(), node_kind="controller"),
             REGISTRATION,
             self._shared.controller_nodes,
             clock=self._shared.clock,

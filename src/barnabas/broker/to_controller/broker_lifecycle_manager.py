@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.node.broker_state import BrokerState
 from barnabas.broker.to_controller.controller_exchange import ControllerExchange
+from barnabas.broker.to_controller.registered_listeners import registered_listeners
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.dataclass import dataclass, replace
 from barnabas.common.errors import BarnabasError, Errors, KafkaTimeoutError
 from barnabas.common.events.event_queue import KafkaEventQueue, QueuedCall
 from barnabas.common.identifiers import Uuid, random_uuid, uuid_to_string
 from barnabas.common.shutdownable_thread import ExitProcedure, exit_process
+from barnabas.metadata.endpoint import feature_records
 from barnabas.network.client.client_request import ClientResponse
 from barnabas.network.client.exponential_backoff import ExponentialBackoff
 from barnabas.network.server.endpoint import Endpoint
@@ -24,7 +26,6 @@ from barnabas.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
     Feature,
-    Listener,
 )
 from barnabas.protocol.versions import VersionRange
 
@@ -408,19 +409,8 @@ class BrokerLifecycleManager:
             broker_id=self._config.node_id,
             cluster_id=info.cluster_id,
             incarnation_id=self.incarnation_id,
-            listeners=[
-                Listener(
-                    name=endpoint.listener_name,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    security_protocol=endpoint.security_protocol,
-                )
-                for endpoint in info.advertised_listeners
-            ],
-            features=[
-                Feature(name=name, min_supported_version=spoken.lowest, max_supported_version=spoken.highest)
-                for name, spoken in sorted(info.supported_features.items())
-            ],
+            listeners=registered_listeners(info.advertised_listeners),
+            features=feature_records(Feature, dict(sorted(info.supported_features.items()))),
             rack=self._config.rack,
             log_dirs=list(self._log_dirs),
             # Only the first registration follows a clean shutdown; later ones of this process do not.

@@ -41,13 +41,13 @@ class ControllerNodeProvider(MetadataPublisher):
         self._lock = threading.Lock()
         """Guards the fields below. Not held while listeners are called."""
         self._own: Node | None = None
-        self._told_leader_id: int | None = None
+        self._known_leader_id: int | None = None
         self._registered: dict[int, Node] = {}
         self._listeners: list[Callable[[], None]] = []
 
     def __call__(self) -> Node | None:
         with self._lock:
-            leader_id = self._told_leader_id if self._ask_leader_id is None else self._ask_leader_id()
+            leader_id = self._known_leader_id if self._ask_leader_id is None else self._ask_leader_id()
             if leader_id is None:
                 return None
             if self._own is not None and self._own.id == leader_id:
@@ -100,7 +100,7 @@ class ControllerNodeProvider(MetadataPublisher):
 
     def on_controller_change(self, leader_and_epoch: LeaderAndEpoch) -> None:
         with self._lock:
-            self._told_leader_id = leader_and_epoch.leader_id
+            self._known_leader_id = leader_and_epoch.leader_id
         self.changed()
 
     def __repr__(self) -> str:

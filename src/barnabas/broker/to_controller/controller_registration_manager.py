@@ -8,21 +8,22 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from barnabas.broker.to_controller.controller_exchange import ControllerExchange
+from barnabas.broker.to_controller.registered_listeners import registered_listeners
 from barnabas.common.clock import SYSTEM_CLOCK, Clock
 from barnabas.common.errors import Errors
 from barnabas.common.events.event_queue import KafkaEventQueue, QueuedCall
 from barnabas.common.identifiers import Uuid, random_uuid
 from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.endpoint import feature_records
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher
 from barnabas.network.client.client_request import ClientResponse
 from barnabas.network.client.exponential_backoff import ExponentialBackoff
 from barnabas.network.server.endpoint import Endpoint
+from barnabas.protocol.messages.broker_registration import Feature
 from barnabas.protocol.messages.controller_registration import (
     ControllerRegistrationRequest,
     ControllerRegistrationResponse,
-    Feature,
-    Listener,
 )
 from barnabas.protocol.versions import VersionRange
 
@@ -123,19 +124,8 @@ class ControllerRegistrationManager(MetadataPublisher):
         request = ControllerRegistrationRequest(
             controller_id=self._node_id,
             incarnation_id=self.incarnation_id,
-            listeners=[
-                Listener(
-                    name=endpoint.listener_name,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    security_protocol=endpoint.security_protocol,
-                )
-                for endpoint in self._endpoints
-            ],
-            features=[
-                Feature(name=name, min_supported_version=spoken.lowest, max_supported_version=spoken.highest)
-                for name, spoken in sorted(self._features.items())
-            ],
+            listeners=registered_listeners(self._endpoints),
+            features=feature_records(Feature, dict(sorted(self._features.items()))),
         )
         self._channel.send_request(
             request, ControllerExchange(self.queue, "controller registration", self._handle_response)

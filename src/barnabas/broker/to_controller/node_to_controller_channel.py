@@ -37,6 +37,7 @@ from barnabas.network.reactor.selector import Selector
 from barnabas.protocol.message import Request
 
 if TYPE_CHECKING:
+    from barnabas.broker.config.kafka_config import KafkaConfig
     from barnabas.server.controller_channel import ControllerRequestCompletionHandler
 
 FORWARDING = "forwarding"
@@ -66,6 +67,19 @@ class NodeToControllerConfig:
     """Makes the channels to the controller listener, for its security protocol."""
     node_kind: str = "broker"
     """Used in thread names; a controller registers over such a channel, too."""
+
+    @classmethod
+    def of(
+        cls, config: KafkaConfig, channel_factory: ChannelFactory, node_kind: str = "broker"
+    ) -> NodeToControllerConfig:
+        return cls(
+            config.node_id,
+            config.value("controller.socket.timeout.ms"),
+            config.value("socket.connection.setup.timeout.ms"),
+            config.value("socket.connection.setup.timeout.max.ms"),
+            channel_factory,
+            node_kind,
+        )
 
 
 class NodeToControllerChannelManager:

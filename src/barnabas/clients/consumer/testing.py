@@ -12,17 +12,14 @@ with the base class: ``fail_next``, ``move_leader``, ``stop`` and so on.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from random import Random
 from typing import Any, TypeVar
 
 from barnabas.clients.consumer.kafka_consumer import KafkaConsumer
-from barnabas.clients.testing import Fate, Handled, InMemorySelector, ScriptedCluster
+from barnabas.clients.testing import Fate, Handled, ScriptedCluster
 from barnabas.common.errors import Errors
 from barnabas.common.topic_partition import TopicPartition
-from barnabas.network.client.host_resolver import ResolvedAddress
 from barnabas.protocol.message import Response
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
@@ -127,30 +124,11 @@ class ConsumerCluster(ScriptedCluster):
 
     def consumer(self, **settings: Any) -> KafkaConsumer:
         """Returns a consumer of this cluster that runs no thread."""
-        self.selectors.append(InMemorySelector(self))
-        return KafkaConsumer(
-            bootstrap_servers=[f"{node.host}:{node.port}" for node in self.nodes.values()],
-            clock=self.clock,
-            selector=self.selectors[-1],
-            resolver=_resolve,
-            random=settings.pop("random", None) or Random(0),  # noqa: S311 - a test wants the same each time
-            start_thread=False,
-            **settings,
-        )
+        return KafkaConsumer(**self._client_settings(settings))
 
     def run(self, consumer: KafkaConsumer, call: Callable[[], T]) -> T:
         """Runs a call that waits for the background thread: each wait runs one iteration of that thread instead."""
-
-        def turn(timeout_ms: float | None) -> None:
-            limit_ms = self.idle_limit_ms
-            self.idle_limit_ms = limit_ms if timeout_ms is None else min(max(int(timeout_ms), 1), limit_ms)
-            try:
-                consumer.network_thread.run_once()
-            finally:
-                self.idle_limit_ms = limit_ms
-
-        with self.clock.driving(turn):
-            return call()
+        return self._driven(consumer.network_thread.run_once, call)
 
     def turn_until(self, consumer: KafkaConsumer, done: Callable[[], bool], max_turns: int = 1_000) -> None:
         """Runs iterations of the background thread until a condition holds."""
@@ -173,13 +151,9 @@ class ConsumerCluster(ScriptedCluster):
         body = handled.body
         if not isinstance(body, FetchRequest | ListOffsetsRequest | OffsetForLeaderEpochRequest):
             return super()._respond(handled)
-        overrides = self._overrides.get(handled.header.api_key)
-        if overrides:
-            response = overrides.popleft()(handled)
-            if response is not None:
-                return response
-        errors = self._errors.get(handled.header.api_key)
-        error = errors.popleft() if errors else Errors.NONE
+        response, error = self._scripted(handled)
+        if response is not None:
+            return response
         if isinstance(body, FetchRequest):
             return self._fetch(handled, body, error)
         if isinstance(body, ListOffsetsRequest):
@@ -328,7 +302,3 @@ class ConsumerCluster(ScriptedCluster):
                 )
             response.topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
         return response
-
-
-def _resolve(host: str) -> list[ResolvedAddress]:
-    return [ResolvedAddress(socket.AF_INET, host)]

@@ -40,7 +40,7 @@ class ProducerInterceptors:
             try:
                 record = interceptor.on_send(record)
             except Exception:
-                log.exception("%r failed to look at a record for %s", interceptor, record.topic)
+                log.exception("Interceptor %r failed in on_send, for a record of topic %s", interceptor, record.topic)
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
@@ -48,7 +48,7 @@ class ProducerInterceptors:
             try:
                 interceptor.on_acknowledgement(metadata, error)
             except Exception:
-                log.exception("%r failed to look at an acknowledgement", interceptor)
+                log.exception("Interceptor %r failed in on_acknowledgement", interceptor)
 
     def on_send_error(self, partition: TopicPartition, error: Exception) -> None:
         """Reports a record that failed before it reached the accumulator."""
@@ -59,4 +59,4 @@ class ProducerInterceptors:
             try:
                 interceptor.close()
             except Exception:
-                log.exception("%r failed to close", interceptor)
+                log.exception("Interceptor %r failed in close", interceptor)

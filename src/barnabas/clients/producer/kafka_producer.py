@@ -405,7 +405,7 @@ class KafkaProducer:
             from barnabas.clients.producer.internals.table_send import TableSender
 
         if self._interceptors is not None:
-            log.warning("The interceptors of %s do not see what send_table sends", self.config.client_id)
+            log.warning("send_table does not call the interceptors of producer %s", self.config.client_id)
         sharing = self.sender.core_sharing = CoreSharing.if_useful()
 
         def fills_here() -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from barnabas.clients.producer.kafka_producer import KafkaProducer
 from barnabas.clients.testing.driving_clock import DrivingClock
@@ -64,6 +64,8 @@ from barnabas.records.batch import RecordBatch
 
 _TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
+T = TypeVar("T")
+
 
 @dataclass(slots=True)
 class ScriptedTopic:
@@ -119,22 +121,26 @@ class ScriptedCluster:
 
     def producer(self, *topics: str, **settings: Any) -> KafkaProducer:
         """Returns a producer of this cluster that runs no thread; with the metadata of these topics, or of all."""
-        self.selectors.append(InMemorySelector(self))
-        producer = KafkaProducer(
-            bootstrap_servers=[f"{node.host}:{node.port}" for node in self.nodes.values()],
-            clock=self.clock,
-            selector=self.selectors[-1],
-            resolver=_resolve,
-            random=settings.pop("random", None) or Random(0),  # noqa: S311 - a test wants the same each time
-            start_thread=False,
-            **settings,
-        )
+        producer = KafkaProducer(**self._client_settings(settings))
         for topic in topics or tuple(self.topics):
             producer.metadata.add(topic, self.clock.hi_res_milliseconds())
         wanted = topics or tuple(self.topics)
         if wanted:
             self.run_until(producer, lambda: all(producer.metadata.snapshot.partition_count(name) for name in wanted))
         return producer
+
+    def _client_settings(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Returns the settings of a client with a network of its own in this cluster, and without a thread."""
+        self.selectors.append(InMemorySelector(self))
+        return {
+            "bootstrap_servers": [f"{node.host}:{node.port}" for node in self.nodes.values()],
+            "clock": self.clock,
+            "selector": self.selectors[-1],
+            "resolver": _resolve,
+            "start_thread": False,
+            **settings,
+            "random": settings.get("random") or Random(0),  # noqa: S311 - a test wants the same each time
+        }
 
     def run_until(self, producer: KafkaProducer, done: Callable[[], bool], max_turns: int = 10_000) -> None:
         """Runs iterations of the producer's I/O loop on this thread until a condition holds."""
@@ -148,11 +154,16 @@ class ScriptedCluster:
         """Runs a call that blocks until the I/O thread has acted, such as ``commit_transaction``: each wait runs one
         iteration instead."""
 
+        return self._driven(producer.sender.run_once, call)
+
+    def _driven(self, run_once: Callable[[], object], call: Callable[[], T]) -> T:
+        """Runs a call that waits for a thread: each wait runs one iteration of that thread instead."""
+
         def turn(timeout_ms: float | None) -> None:
             limit_ms = self.idle_limit_ms
-            self.idle_limit_ms = limit_ms if timeout_ms is None else min(int(timeout_ms), limit_ms)
+            self.idle_limit_ms = limit_ms if timeout_ms is None else min(max(int(timeout_ms), 1), limit_ms)
             try:
-                producer.sender.run_once()
+                run_once()
             finally:
                 self.idle_limit_ms = limit_ms
 
@@ -254,13 +265,9 @@ class ScriptedCluster:
         return b"".join(response.frame_parts(version, header.correlation_id))[4:], fate
 
     def _respond(self, handled: Handled) -> Response | None:
-        overrides = self._overrides.get(handled.header.api_key)
-        if overrides:
-            response = overrides.popleft()(handled)
-            if response is not None:
-                return response
-        errors = self._errors.get(handled.header.api_key)
-        error = errors.popleft() if errors else Errors.NONE
+        response, error = self._scripted(handled)
+        if response is not None:
+            return response
         body = handled.body
         if isinstance(body, ApiVersionsRequest):
             return self._api_versions()
@@ -283,6 +290,15 @@ class ScriptedCluster:
         if isinstance(body, EndTxnRequest):
             return self._coordinator.end_txn(handled, body, error)
         raise AssertionError(f"this cluster does not respond to {body!r}")
+
+    def _scripted(self, handled: Handled) -> tuple[Response | None, Errors]:
+        """Returns the response that a test has set for this request, or the error that it has."""
+        overrides = self._overrides.get(handled.header.api_key)
+        response = overrides.popleft()(handled) if overrides else None
+        if response is not None:
+            return response, Errors.NONE
+        errors = self._errors.get(handled.header.api_key)
+        return None, errors.popleft() if errors else Errors.NONE
 
     def _api_versions(self) -> ApiVersionsResponse:
         rows = []

@@ -25,6 +25,7 @@ from barnabas.coordinator.group.group_metrics import GroupMetrics
 from barnabas.coordinator.group.member_context import MemberContext
 from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime
 from barnabas.coordinator.runtime.timer_reaper import SystemTimerReaper
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
 from barnabas.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
@@ -53,7 +54,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from barnabas.records.control import ControlRecordType
 
 logger = LimitedLogger(logging.getLogger(__name__))
 
@@ -438,11 +438,7 @@ class GroupCoordinatorService:
     def complete_transaction(
         self,
         partition: TopicPartition,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        result: ControlRecordType,
-        transaction_version: int,
+        end: TransactionEnd,
         timeout_ms: int | None = None,
     ) -> Future[None]:
         """Ends a transaction with offsets in a partition of ``__consumer_offsets``, for WriteTxnMarkers.
@@ -453,16 +449,7 @@ class GroupCoordinatorService:
         if not self._active:
             response_future.set_exception(CoordinatorNotAvailableError())
             return response_future
-        return self.runtime.schedule_transaction_completion(
-            "complete-transaction",
-            partition,
-            producer_id,
-            producer_epoch,
-            coordinator_epoch,
-            result,
-            transaction_version,
-            timeout_ms,
-        )
+        return self.runtime.schedule_transaction_completion("complete-transaction", partition, end, timeout_ms)
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from barnabas.common.errors import (
     Errors,
@@ -64,6 +64,8 @@ TXN_GROUP_NOT_FOUND_SINCE: Final = 6
 """The first such version of TxnOffsetCommit."""
 
 GroupOffsets = TimelineHashMap[TopicPartition, OffsetAndMetadata]
+
+AnyCommit: TypeAlias = OffsetCommitRequest | TxnOffsetCommitRequest
 
 
 class Offsets:
@@ -127,37 +129,22 @@ class OffsetMetadataManager:
 
     def commit(self, context: MemberContext, request: OffsetCommitRequest) -> CoordinatorResult[OffsetCommitResponse]:
         """Commits offsets. The topics of the request have names, whatever its version."""
-        epoch = request.generation_id_or_member_epoch
-        group = self._group_for_commit(
-            request.group_id,
-            epoch,
-            understands_not_found=context.api_version >= GROUP_NOT_FOUND_SINCE,
-        )
-        group.validate_offset_commit(
-            request.member_id,
-            request.group_instance_id,
-            epoch,
-            is_transactional=False,
-            api_version=context.api_version,
-        )
+        group = self._group_for_commit(context, request, GROUP_NOT_FOUND_SINCE, is_transactional=False)
         now_ms = self._store.now_ms()
         expires_ms = (
             None if request.retention_time_ms == NO_RETENTION else min(now_ms + request.retention_time_ms, _NEVER_MS)
         )
-        records: list[CoordinatorRecord] = []
-        topics = []
-        for topic in request.topics:
-            partitions = []
-            for partition in topic.partitions:
-                error = self._write_offset(
-                    records, group, request.member_id, epoch, topic.name, topic.topic_id, partition, now_ms, expires_ms
-                )
-                partitions.append(
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-                )
-            topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-        if records:
-            self._metrics.offset_commits.record(len(records))
+        records, errors = self._written(request, group, now_ms, expires_ms)
+        topics = [
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=number, error_code=error) for number, error in found
+                ],
+            )
+            for topic, found in zip(request.topics, errors, strict=True)
+        ]
         return CoordinatorResult(records, OffsetCommitResponse(topics=topics))
 
     def commit_transactional(
@@ -174,44 +161,65 @@ class OffsetMetadataManager:
     def _commit_transactional(
         self, context: MemberContext, request: TxnOffsetCommitRequest
     ) -> CoordinatorResult[TxnOffsetCommitResponse]:
+        group = self._group_for_commit(context, request, TXN_GROUP_NOT_FOUND_SINCE, is_transactional=True)
+        records, errors = self._written(request, group, self._store.now_ms(), None)
+        topics = [
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=number, error_code=error)
+                    for number, error in found
+                ],
+            )
+            for topic, found in zip(request.topics, errors, strict=True)
+        ]
+        return CoordinatorResult(records, TxnOffsetCommitResponse(topics=topics))
+
+    def _group_for_commit(
+        self, context: MemberContext, request: AnyCommit, not_found_since: int, *, is_transactional: bool
+    ) -> AnyGroup:
+        """Returns the group after its checks; creates one for a client that is not a member of any.
+
+        Clients know GROUP_ID_NOT_FOUND from version ``not_found_since`` on.
+        """
         epoch = request.generation_id_or_member_epoch
-        group = self._group_for_commit(
-            request.group_id, epoch, understands_not_found=context.api_version >= TXN_GROUP_NOT_FOUND_SINCE
-        )
+        group: AnyGroup
+        try:
+            group = self._store.group(request.group_id)
+        except GroupIdNotFoundError:
+            if epoch >= 0:
+                if context.api_version >= not_found_since:
+                    raise
+                raise IllegalGenerationError from None
+            group = self._store.get_or_create_classic_group(request.group_id)
         group.validate_offset_commit(
             request.member_id,
             request.group_instance_id,
             epoch,
-            is_transactional=True,
+            is_transactional=is_transactional,
             api_version=context.api_version,
         )
-        now_ms = self._store.now_ms()
+        return group
+
+    def _written(
+        self, request: AnyCommit, group: AnyGroup, now_ms: int, expires_ms: int | None
+    ) -> tuple[list[CoordinatorRecord], list[list[tuple[int, Errors]]]]:
+        """Returns the records of a commit, and the error of each partition by topic."""
         records: list[CoordinatorRecord] = []
-        topics = []
+        epoch = request.generation_id_or_member_epoch
+        errors = []
         for topic in request.topics:
-            partitions = []
+            found = []
             for partition in topic.partitions:
                 error = self._write_offset(
-                    records, group, request.member_id, epoch, topic.name, topic.topic_id, partition, now_ms, None
+                    records, group, request.member_id, epoch, topic.name, topic.topic_id, partition, now_ms, expires_ms
                 )
-                partitions.append(
-                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-                )
-            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+                found.append((partition.partition_index, error))
+            errors.append(found)
         if records:
             self._metrics.offset_commits.record(len(records))
-        return CoordinatorResult(records, TxnOffsetCommitResponse(topics=topics))
-
-    def _group_for_commit(self, group_id: str, epoch: int, *, understands_not_found: bool) -> AnyGroup:
-        """Returns the group; creates one for a client that is not a member of any."""
-        try:
-            return self._store.group(group_id)
-        except GroupIdNotFoundError:
-            if epoch < 0:
-                return self._store.get_or_create_classic_group(group_id)
-            if understands_not_found:
-                raise
-            raise IllegalGenerationError from None
+        return records, errors
 
     def _write_offset(
         self,

@@ -16,11 +16,11 @@ from barnabas.coordinator.runtime.coordinator_shard import CoordinatorShard
 from barnabas.coordinator.runtime.coordinator_state import CoordinatorState
 from barnabas.coordinator.runtime.partition_writer import PartitionWriter
 from barnabas.coordinator.runtime.snapshottable_coordinator import SnapshottableCoordinator
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.log.producers.producer_append_info import TRANSACTION_VERSION_UNKNOWN
 from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import HEADER_SIZE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, CompressionType
 from barnabas.records.builder import record_size_in_bytes
-from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
 
 if TYPE_CHECKING:
     from barnabas.coordinator.runtime.coordinator_executor import EventBasedCoordinatorExecutor
@@ -228,28 +228,15 @@ class CoordinatorContext(Generic[S]):
         for event in batch.events:
             event.complete(failure)
 
-    def complete_transaction(
-        self,
-        event: DeferredEvent,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        result: ControlRecordType,
-        transaction_version: int,
-    ) -> None:
+    def complete_transaction(self, event: DeferredEvent, end: TransactionEnd) -> None:
         """Appends the marker that ends a transaction in this partition."""
         self.flush()
         coordinator = self.active
         before = coordinator.last_written_offset
-        marker = end_transaction_marker_batch(
-            EndTransactionMarker(result, coordinator_epoch),
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp_ms=self._clock.milliseconds(),
-        )
-        coordinator.replay_end_transaction_marker(producer_id, producer_epoch, result)
+        marker = end.marker_batch(self._clock.milliseconds())
+        coordinator.replay_end_transaction_marker(end.producer_id, end.producer_epoch, end.result)
         try:
-            self._write(marker, before + 1, SENTINEL, transaction_version)
+            self._write(marker, before + 1, SENTINEL, end.transaction_version)
         except Exception:
             coordinator.revert_last_written_offset(before)
             self.advance_high_watermark()

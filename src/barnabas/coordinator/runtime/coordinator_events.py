@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_shard import CoordinatorShard
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.log.producers.verification_state import SENTINEL, VerificationGuard
 from barnabas.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from barnabas.records.control import ControlRecordType
 from barnabas.server.timer.timer_task import TimerTask
 
 if TYPE_CHECKING:
@@ -120,45 +120,23 @@ class WriteEvent(_AppendEvent[S, T]):
 class CompleteTransactionEvent(_AppendEvent[S, None]):
     """Ends a transaction in this partition."""
 
-    __slots__ = (
-        "_coordinator_epoch",
-        "_producer_epoch",
-        "_producer_id",
-        "_result",
-        "_timeout_ms",
-        "_version",
-    )
+    __slots__ = ("_end", "_timeout_ms")
 
     def __init__(
         self,
         runtime: CoordinatorRuntime[S],
         name: str,
         partition: TopicPartition,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        result: ControlRecordType,
+        end: TransactionEnd,
         timeout_ms: int,
-        transaction_version: int,
     ) -> None:
         super().__init__(runtime, name, partition)
-        self._producer_id = producer_id
-        self._producer_epoch = producer_epoch
-        self._coordinator_epoch = coordinator_epoch
-        self._result = result
+        self._end = end
         self._timeout_ms = timeout_ms
-        self._version = transaction_version
 
     def run(self) -> None:
         with self._runtime.active_context(self.key) as context:
-            context.complete_transaction(
-                self,
-                self._producer_id,
-                self._producer_epoch,
-                self._coordinator_epoch,
-                self._result,
-                self._version,
-            )
+            context.complete_transaction(self, self._end)
         self._start_timeout(self._timeout_ms)
 
     def complete(self, error: BaseException | None) -> None:

@@ -37,10 +37,10 @@ from barnabas.coordinator.runtime.event_processor import EventProcessor
 from barnabas.coordinator.runtime.partition_writer import PartitionWriter
 from barnabas.coordinator.runtime.runtime_metrics import CoordinatorRuntimeMetrics
 from barnabas.coordinator.runtime.snapshottable_coordinator import SnapshottableCoordinator
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.records.batch import CompressionType
-from barnabas.records.control import ControlRecordType
 from barnabas.server.timer.timer_task import Timer, TimerClosedError, TimerTask
 
 logger = logging.getLogger(__name__)
@@ -183,28 +183,11 @@ class CoordinatorRuntime(Generic[S]):
         self,
         name: str,
         partition: TopicPartition,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        result: ControlRecordType,
-        transaction_version: int,
+        end: TransactionEnd,
         timeout_ms: int | None = None,
     ) -> Future[None]:
-        """Appends the marker that ends a transaction in a partition, and notifies the shard.
-
-        `transaction_version` is that of the transaction's protocol, which determines the valid epoch of the marker.
-        """
-        event = CompleteTransactionEvent(
-            self,
-            name,
-            partition,
-            producer_id,
-            producer_epoch,
-            coordinator_epoch,
-            result,
-            self._timeout(timeout_ms),
-            transaction_version,
-        )
+        """Appends the marker that ends a transaction in a partition, and notifies the shard."""
+        event = CompleteTransactionEvent(self, name, partition, end, self._timeout(timeout_ms))
         self._parts.processor.enqueue_last(event)
         return event.future
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.coordinator.transaction.transaction_metadata import TransactionMetadata
 from barnabas.coordinator.transaction.transaction_state import TransactionState
 from barnabas.records.control import ControlRecordType
@@ -19,6 +20,10 @@ class TxnMarker(NamedTuple):
     result: ControlRecordType
     transaction_version: int
     partitions: tuple[TopicPartition, ...]
+
+    @property
+    def end(self) -> TransactionEnd:
+        return TransactionEnd(*self[:-1])
 
 
 class PendingCompleteTxn(NamedTuple):

@@ -56,11 +56,11 @@ class RemoteMarkers(Protocol):
 class _Sending:
     """A transaction, and its partitions without a marker. Guarded by the manager's lock."""
 
-    __slots__ = ("is_told", "left", "transaction")
+    __slots__ = ("is_completing", "left", "transaction")
 
     def __init__(self, transaction: PendingCompleteTxn) -> None:
         self.transaction = transaction
-        self.is_told = False
+        self.is_completing = False
         self.left = set(transaction.metadata.topic_partitions)
 
 
@@ -163,7 +163,7 @@ class TransactionMarkerChannelManager:
             self._retry_later(sending, unknown)
         for node, led in by_leader.items():
             self._send_to(node, sending, led)
-        self._told(sending, gone)
+        self._remove_partitions(sending, gone)
 
     def _send_to(self, leader: Node, sending: _Sending, partitions: list[TopicPartition]) -> None:
         marker = sending.transaction.marker(tuple(partitions))
@@ -182,11 +182,11 @@ class TransactionMarkerChannelManager:
 
     def _on_response(self, sending: _Sending, errors: dict[TopicPartition, Errors]) -> None:
         transaction = sending.transaction
-        told: list[TopicPartition] = []
+        written: list[TopicPartition] = []
         again: list[TopicPartition] = []
         for partition, error in errors.items():
             if not error or error in _NEVER_HAD_RECORDS:
-                told.append(partition)
+                written.append(partition)
             elif error in _REPLACED:
                 logger.info(
                     "%s: no longer sending markers, because %s returned %s",
@@ -203,16 +203,17 @@ class TransactionMarkerChannelManager:
                 again.append(partition)
         if again:
             self._retry_later(sending, again)
-        self._told(sending, told)
+        self._remove_partitions(sending, written)
 
-    def _told(self, sending: _Sending, partitions: Iterable[TopicPartition]) -> None:
+    def _remove_partitions(self, sending: _Sending, partitions: Iterable[TopicPartition]) -> None:
+        """Removes partitions that need no marker any more; completes the transaction after the last of them."""
         with self._lock:
             if not self._is_current(sending):
                 return
             sending.left.difference_update(partitions)
-            if sending.left or sending.is_told:
+            if sending.left or sending.is_completing:
                 return
-            sending.is_told = True
+            sending.is_completing = True
         self._complete(sending)
 
     def _complete(self, sending: _Sending) -> None:

@@ -13,13 +13,14 @@ from barnabas.common.errors import Errors
 from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.coordinator.transaction.pending_complete_txn import TxnMarker
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.segment.file_handle import Buffer
-from barnabas.records.control import ControlRecordType, EndTransactionMarker, end_transaction_marker_batch
+from barnabas.replica.append.record_appender import RecordAppender
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.partition.partition import Partition
-from barnabas.replica.results import NOBODYS_BUFFERS, BufferHolder, ProduceCallback, ProduceResult
+from barnabas.replica.results import UNCOUNTED_BUFFERS, ProduceResult
 
 logger = logging.getLogger(__name__)
 
@@ -33,23 +34,10 @@ _COORDINATOR_IS_AWAY: Final = frozenset(
 )
 
 
-class MarkerReplicas(Protocol):
+class MarkerReplicas(RecordAppender, Protocol):
     """The part of the replica manager that is needed."""
 
     def get_partition_or_error(self, partition: tuple[str, int]) -> Partition | Errors: ...
-
-    def append_records(
-        self,
-        timeout_ms: int,
-        required_acks: int,
-        entries: Mapping[TopicIdPartition, Buffer],
-        callback: ProduceCallback,
-        *,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-        internal_topics_allowed: bool = False,
-        transaction_version: int = ...,
-        holder: BufferHolder | None = None,
-    ) -> None: ...
 
 
 class GroupTransactions(Protocol):
@@ -61,11 +49,7 @@ class GroupTransactions(Protocol):
     def complete_transaction(
         self,
         partition: TopicPartition,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        result: ControlRecordType,
-        transaction_version: int,
+        end: TransactionEnd,
         timeout_ms: int,
     ) -> Future[None]: ...
 
@@ -110,12 +94,7 @@ class TxnMarkerWriter:
             elif partition.topic == GROUP_METADATA_TOPIC and self.groups is not None:
                 self._complete_offsets(self.groups, marker, partition, collected)
             else:
-                appends[TopicIdPartition(ZERO_UUID, *partition)] = end_transaction_marker_batch(
-                    EndTransactionMarker(marker.result, marker.coordinator_epoch),
-                    producer_id=marker.producer_id,
-                    producer_epoch=marker.producer_epoch,
-                    timestamp_ms=self._now_ms(),
-                )
+                appends[TopicIdPartition(ZERO_UUID, *partition)] = marker.end.marker_batch(self._now_ms())
         if not appends:
             return
 
@@ -133,7 +112,7 @@ class TxnMarkerWriter:
             origin=AppendOrigin.COORDINATOR,
             internal_topics_allowed=True,
             transaction_version=marker.transaction_version,
-            holder=NOBODYS_BUFFERS,
+            holder=UNCOUNTED_BUFFERS,
         )
 
     def _complete_offsets(
@@ -147,15 +126,7 @@ class TxnMarkerWriter:
                 error = Errors.NOT_LEADER_OR_FOLLOWER
             collected.add(marker.producer_id, {partition: error})
 
-        groups.complete_transaction(
-            partition,
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.coordinator_epoch,
-            marker.result,
-            marker.transaction_version,
-            self._request_timeout_ms,
-        ).add_done_callback(on_completed)
+        groups.complete_transaction(partition, marker.end, self._request_timeout_ms).add_done_callback(on_completed)
 
 
 def _problem_with(marker: TxnMarker) -> Errors | None:

@@ -146,7 +146,7 @@ class HistogramSet:
     One call and one lock update all of them, with one timestamp of the caller.
     """
 
-    __slots__ = ("_histograms", "table", "update", "update_moments")
+    __slots__ = ("_histograms", "table", "update")
 
     update: Callable[[tuple[float, ...], int], None]
     """Adds one value to each histogram, at a time in nanoseconds of the clock: ``update(values, now_ns)``.
@@ -154,14 +154,10 @@ class HistogramSet:
     It is the table's own method without a wrapper, because every request calls it.
     """
 
-    update_moments: Callable[[int, int, int, int, int, float, float, int], None]
-    """Adds the differences between six timestamps, for a set of eight; see `BucketTable.add_moments`."""
-
     def __init__(self, size: int, clock: Clock, biased: bool = True, divisor: float = 1.0) -> None:
         table = _table(size, clock, biased, divisor)
         self.table = table
         self.update = table.add_row
-        self.update_moments = table.add_moments
         self._histograms = tuple(Histogram._of(table, column, clock) for column in range(size))
 
     def __len__(self) -> int:

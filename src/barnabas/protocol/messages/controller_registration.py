@@ -10,21 +10,9 @@ from __future__ import annotations
 
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.fields import array, boolean, int16, int32, string, uint16, uuid
-from barnabas.protocol.message import Request, Response, Struct
-
-
-class Listener(Struct):
-    name: str = string(default="")
-    host: str = string(default="")
-    port: int = uint16(default=0)
-    security_protocol: int = int16(default=0)
-
-
-class Feature(Struct):
-    name: str = string(default="")
-    min_supported_version: int = int16(default=0)
-    max_supported_version: int = int16(default=0)
+from barnabas.protocol.fields import array, boolean, int16, int32, string, uuid
+from barnabas.protocol.message import Request, Response
+from barnabas.protocol.messages.broker_registration import Feature, Listener
 
 
 class ControllerRegistrationRequest(Request, api_key=ApiKey.CONTROLLER_REGISTRATION):

@@ -149,12 +149,12 @@ class FullFetchContext(SessionlessFetchContext):
             self._is_follower,
             self._uses_topic_ids,
             len(updates),
-            lambda: [self._told(partition, data) for partition, data in updates.items()],
+            lambda: [self._cached(partition, data) for partition, data in updates.items()],
         )
         log.debug("Full fetch: session %d and %d partitions", session_id, len(updates))
         return make_response(updates.items(), session_id, node_endpoints=node_endpoints)
 
-    def _told(self, partition: TopicIdPartition, data: PartitionData) -> CachedPartition:
+    def _cached(self, partition: TopicIdPartition, data: PartitionData) -> CachedPartition:
         """Returns the session's state of a partition after this response; an error leaves the high watermark unsent."""
         cached = CachedPartition(partition, self._fetch_data[partition])
         cached.maybe_update_response_data(data)

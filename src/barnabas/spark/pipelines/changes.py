@@ -10,8 +10,8 @@ of the record that they are from. Records that cannot be used go to a table ``_d
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from barnabas.spark.pipelines.change_envelopes import KEY, Debezium, Envelope
@@ -20,8 +20,8 @@ from barnabas.spark.pipelines.dead_letter import ORIGIN, PROBLEM
 from barnabas.spark.pipelines.lake_values import struct_of
 from barnabas.spark.pipelines.row_changes import DELETE, OP, POSITION, TRUNCATE, Position, is_before, last_changes
 from barnabas.spark.pipelines.schema_drift import plain_type
-from barnabas.spark.pipelines.stream import query_id_of, read_topics, start_query
-from barnabas.spark.pipelines.tables import BatchState, Table
+from barnabas.spark.pipelines.tables import Table
+from barnabas.spark.pipelines.topic_batches import AddedBatch, TopicBatch, TopicTableWriter
 from barnabas.spark.pipelines.topic_tables import TopicTable, rejected
 from barnabas.spark.pipelines.value_schemas import (
     Decoding,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
-
-logger = logging.getLogger(__name__)
 
 NAME: Final = "changes"
 _ROW: Final = "_row"
@@ -80,56 +78,41 @@ def json_rows(ddl: str, envelope: Envelope) -> OneSchema:
 
 def build(spark: SparkSession, config: ChangesConfig) -> StreamingQuery:
     """Starts the pipeline."""
-    name = f"{NAME}-{config.name}"
-    raw = read_topics(spark, name, config.topics, config.pipeline)
-    return start_query(raw, ChangesWriter(config), name, config.pipeline, config.checkpoint)
+    return changes_writer(config).start(config.read(spark))
 
 
-class ChangesWriter:
-    """Merges one batch after the other into the table."""
+def changes_writer(config: ChangesConfig) -> TopicTableWriter:
+    """Returns what merges the batches into the table."""
+    return TopicTableWriter(config, partial(_merge, config))
 
-    def __init__(self, config: ChangesConfig) -> None:
-        self._config = config
 
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        self.write(batch, query_id_of(batch, self._config.checkpoint), batch_id)
+def _merge(config: ChangesConfig, batch: TopicBatch) -> AddedBatch:
+    from pyspark.sql.types import StructType
 
-    def write(self, batch: DataFrame, query_id: str, batch_id: int) -> None:
-        """Merges a batch, unless the table holds it."""
-        from pyspark.sql.types import StructType
-
-        store = self._config.store()
-        state = store.state()
-        if state.has_batch(query_id, batch_id):
-            logger.info("%s: the table already holds batch %d", self._config.name, batch_id)
-            return
-        dead = self._config.dead_letters_table()
-        store.create((dead,))
-        opened = store.open(self._config.rows_table(StructType()))
-        known = stored_row_type(opened.schema()) if opened.exists() else None
-        # Batches whose values name their schemas are read twice.
-        held = [batch.persist()] if self._config.schemas.many else []
-        try:
-            parsed = parse_changes(batch, self._config, known)
-            held.append(parsed.decoded)
-            tables = [dead]
-            if parsed.has_rows:
-                changes = last_changes(parsed.changes(), self._config.key or (KEY,))
-                table = store.prepare(self._config.rows_table(changes.drop(OP).schema))
-                tables.append(table)
-                truncates = parsed.truncates()
-                if truncates:
-                    changes = changes.where(~is_before(truncates))
-                held.append(changes.persist())
-                store.merge(table, changes, truncates, query_id, batch_id)
-            bad = store.add(dead, rejected(parsed.frame, "value"), query_id, batch_id)
-        finally:
-            for frame in held:
-                frame.unpersist()
-        store.set_state(BatchState(query_id, batch_id, dead_letters=state.dead_letters + bad))
-        every = self._config.pipeline.compact_every
-        if batch_id % every == every - 1:
-            store.compact(batch.sparkSession, tables, 0, self._config.pipeline.keep_hours)
+    store = batch.store
+    dead = config.dead_letters_table()
+    store.create((dead,))
+    opened = store.open(config.rows_table(StructType()))
+    known = stored_row_type(opened.schema()) if opened.exists() else None
+    # Batches whose values name their schemas are read twice.
+    held = [batch.records.persist()] if config.schemas.many else []
+    try:
+        parsed = parse_changes(batch.records, config, known)
+        held.append(parsed.decoded)
+        tables = [dead]
+        if parsed.has_rows:
+            changes = last_changes(parsed.changes(), config.key or (KEY,))
+            table = store.prepare(config.rows_table(changes.drop(OP).schema))
+            tables.append(table)
+            truncates = parsed.truncates()
+            if truncates:
+                changes = changes.where(~is_before(truncates))
+            held.append(changes.persist())
+            store.merge(table, changes, truncates, batch.query_id, batch.batch_id)
+        return AddedBatch(tables, batch.add(dead, rejected(parsed.frame, "value")))
+    finally:
+        for frame in held:
+            frame.unpersist()
 
 
 def stored_row_type(schema: pa.Schema) -> pa.DataType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -114,23 +115,31 @@ def _struct(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def value_format(
-    kind: str,
-    schema: str | None,
-    message: str | None = None,
-    *,
-    confluent: bool = False,
-    registry: RegistryConfig | None = None,
-    reader: Reader | None = None,
-) -> ValueFormat:
-    """``raw``; ``json`` with a schema as text or in a file; what `schemas_of` takes."""
-    if kind == "raw":
-        if schema is not None or registry is not None:
+@dataclass(frozen=True, slots=True)
+class ValueSettings:
+    """What a user says about the values of a topic."""
+
+    kind: str
+    """``raw``, ``json``, ``connect``, ``avro`` or ``protobuf``."""
+    schema: str | None = None
+    """json: columns as Spark writes them, or a file with them; avro: a schema file; protobuf: a descriptor set."""
+    message: str | None = None
+    """protobuf: the name of a message in the descriptor set."""
+    confluent: bool = field(default=False, kw_only=True)
+    """Values begin with the header of a schema registry, though their schema is given."""
+    registry: RegistryConfig | None = field(default=None, kw_only=True)
+    reader: Reader | None = field(default=None, kw_only=True)
+
+
+def value_format(settings: ValueSettings) -> ValueFormat:
+    """``raw``; ``json`` with a schema; what `schemas_of` takes."""
+    if settings.kind == "raw":
+        if settings.schema is not None or settings.registry is not None:
             raise ValueFormatError("raw values have no schema; say which of json, avro and protobuf they are")
         return RawValues()
-    if kind == "json" and schema is not None:
-        return JsonValues(ddl_of(schema))
-    return SchemaValues(schemas_of(kind, schema, message, confluent=confluent, registry=registry, reader=reader))
+    if settings.kind == "json" and settings.schema is not None:
+        return JsonValues(ddl_of(settings.schema))
+    return SchemaValues(schemas_of(settings))
 
 
 def struct_of(ddl: str) -> StructType:
@@ -151,17 +160,10 @@ def ddl_of(schema: str) -> str:
     return path.read_text().strip() if path.suffix and path.is_file() else schema
 
 
-def schemas_of(
-    kind: str,
-    schema: str | None,
-    message: str | None,
-    *,
-    confluent: bool = False,
-    registry: RegistryConfig | None = None,
-    reader: Reader | None = None,
-) -> ValueSchemas:
+def schemas_of(settings: ValueSettings) -> ValueSchemas:
     """``avro`` with a schema file; ``protobuf`` with a file of descriptors and the name of a message in it; both, and
     ``json``, with a schema registry; ``connect``, which is JSON with its schema."""
+    kind, schema, registry, reader = settings.kind, settings.schema, settings.registry, settings.reader
     if registry is not None:
         if schema is not None:
             raise ValueFormatError("the schemas come from the registry: give either a registry or a schema")
@@ -169,7 +171,7 @@ def schemas_of(
             raise ValueFormatError(f"{kind} values have no schemas in a registry")
         from barnabas.spark.pipelines.registry_schemas import RegistrySchemas
 
-        return RegistrySchemas(kind, registry, reader=reader, message=message)
+        return RegistrySchemas(kind, registry, reader=reader, message=settings.message)
     if reader is not None:
         raise ValueFormatError("a reader schema needs a registry")
     if kind == "connect":
@@ -182,7 +184,7 @@ def schemas_of(
         raise ValueFormatError(f"{kind} values need a schema")
     if not Path(schema).is_file():
         raise ValueFormatError(f"there is no file {schema}")
-    wire = WireFormat() if confluent else None
+    wire = WireFormat() if settings.confluent else None
     if kind == "avro":
         from barnabas.spark.pipelines.avro_values import AvroSchema, avro_schema  # an extra
 
@@ -195,8 +197,8 @@ def schemas_of(
     if kind == "protobuf":
         from barnabas.spark.pipelines.protobuf_values import protobuf_schema
 
-        if message is None:
+        if settings.message is None:
             raise ValueFormatError("protobuf values need the name of a message")
-        described = protobuf_schema(Path(schema).read_bytes(), message, wire)
+        described = protobuf_schema(Path(schema).read_bytes(), settings.message, wire)
         return OneSchema(lambda: described, "Protobuf")
     raise ValueFormatError(f"there is no format {kind}; there are raw, json, connect, avro and protobuf")

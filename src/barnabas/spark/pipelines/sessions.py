@@ -14,28 +14,25 @@ that column is not among those which the stateful operator gets; `SessionProcess
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from barnabas.spark.pipelines.config import PipelineConfig
-from barnabas.spark.pipelines.dead_letter import DEAD_LETTERS, PROBLEM
+from barnabas.spark.pipelines.dead_letter import PROBLEM
 from barnabas.spark.pipelines.declared import RECORD, with_json
 from barnabas.spark.pipelines.session_windows import FUNCTIONS
-from barnabas.spark.pipelines.stream import query_id_of, read_topics, start_query
-from barnabas.spark.pipelines.tables import BatchState, Table, TableStore
+from barnabas.spark.pipelines.tables import Table
+from barnabas.spark.pipelines.topic_batches import AddedBatch, TopicBatch, TopicTableWriter
+from barnabas.spark.pipelines.topic_tables import TopicTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-logger = logging.getLogger(__name__)
-
 NAME: Final = "sessions"
-DEAD_LETTERS_DIRECTORY: Final = "_dead_letters"
 STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 """The only state store that takes timers."""
@@ -88,26 +85,22 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionsConfig:
+class SessionsConfig(TopicTable):
     """Which records make sessions, and what their rows have."""
 
-    pipeline: PipelineConfig
-    topics: tuple[str, ...]
-    gap_ms: int
+    kind: ClassVar[str] = NAME
+    namespace: ClassVar[str] = NAME
+
+    gap_ms: int = field(kw_only=True)
     """Records of a key with at least this time between them belong to different sessions."""
-    table: str | None = None
-    """Name of the table: a directory below ``out``. That of the topic, if there is one topic."""
-    key_column: str | None = None
+    key_column: str | None = field(default=None, kw_only=True)
     """Column of the values that is the key of a session; None: the key of the record."""
-    schema: str | None = None
+    schema: str | None = field(default=None, kw_only=True)
     """Columns and types of the values, which are JSON; None: the values are not looked at."""
-    aggregates: tuple[Aggregate, ...] = ()
+    aggregates: tuple[Aggregate, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        if not self.topics:
-            raise ValueError("there is no topic to make sessions of")
-        if self.table is None and len(self.topics) > 1:
-            raise ValueError("a table of several topics needs a name")
+        TopicTable.__post_init__(self)  # super() does not find the class that slots make
         if self.gap_ms <= 0:
             raise ValueError(f"the gap of sessions must be positive: {self.gap_ms} ms")
         if self.schema is None and (self.key_column is not None or self.aggregates):
@@ -116,21 +109,6 @@ class SessionsConfig:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"the table would have two columns {', '.join(twice)}")
-
-    @property
-    def name(self) -> str:
-        return self.table or self.topics[0]
-
-    @property
-    def location(self) -> str:
-        return f"{self.pipeline.out.rstrip('/')}/{NAME}/{self.name}"
-
-    @property
-    def checkpoint(self) -> str:
-        return self.pipeline.checkpoint or f"{self.location}/_barnabas/checkpoint"
-
-    def store(self) -> TableStore:
-        return TableStore(self.location, self.pipeline.tables, NAME)
 
     def value_schema(self) -> StructType:
         """Returns the columns of the values. Spark parses them, so there must be a session."""
@@ -154,22 +132,18 @@ class SessionsConfig:
         assert isinstance(schema, StructType)
         return Table(self.name, schema, "start_time", path="")
 
-    def dead_letters_table(self) -> Table:
-        return Table(
-            f"{self.name}_dead_letters", DEAD_LETTERS.schema, DEAD_LETTERS.time_column, path=DEAD_LETTERS_DIRECTORY
-        )
-
 
 def build(spark: SparkSession, config: SessionsConfig) -> StreamingQuery:
     """Starts the pipeline."""
-    return start(read_topics(spark, f"{NAME}-{config.name}", config.topics, config.pipeline), config)
+    return start(config.read(spark), config)
 
 
 def start(raw: DataFrame, config: SessionsConfig) -> StreamingQuery:
     """Runs the pipeline over a stream that has the columns of the source."""
+    # Running a batch is what changes the state of the sessions.
+    writer = TopicTableWriter(config, partial(_add, config), run_skipped=True)
     with _state_store(raw.sparkSession):
-        name = f"{NAME}-{config.name}"
-        return start_query(sessions(raw, config), SessionsWriter(config), name, config.pipeline, config.checkpoint)
+        return writer.start(sessions(raw, config))
 
 
 @contextmanager
@@ -239,47 +213,24 @@ def _session_key(config: SessionsConfig) -> tuple[Column, Column]:
     return key, sf.coalesce(PROBLEM, unusable)
 
 
-class SessionsWriter:
-    """Adds the sessions that each batch has closed to the table."""
+def _add(config: SessionsConfig, batch: TopicBatch) -> AddedBatch:
+    """Adds the sessions that a batch has closed to the table."""
+    from pyspark.sql import functions as sf
 
-    def __init__(self, config: SessionsConfig) -> None:
-        self._config = config
-
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        self.write(batch, query_id_of(batch, self._config.checkpoint), batch_id)
-
-    def write(self, batch: DataFrame, query_id: str, batch_id: int) -> None:
-        """Adds a batch, unless the table holds it."""
-        from pyspark.sql import functions as sf
-
-        # The batch runs once, whether or not the table holds it: running it is what changes the state of the sessions.
-        batch.persist()
-        try:
-            rejected = batch.agg(sf.count("rejected").alias("rejected")).collect()[0]["rejected"]
-            self._add(batch, rejected, query_id, batch_id)
-        finally:
-            batch.unpersist()
-
-    def _add(self, batch: DataFrame, rejected: int, query_id: str, batch_id: int) -> None:
-        from pyspark.sql import functions as sf
-
-        store = self._config.store()
-        state = store.state()
-        if state.has_batch(query_id, batch_id):
-            logger.info("%s: the table already holds batch %d", self._config.name, batch_id)
-            return
-        tables = table, dead = self._config.sessions_table(), self._config.dead_letters_table()
-        store.create(tables)
-        closed = batch.where("session is not null").select("session.*")
+    found = batch.records.persist()
+    try:
+        rejected = found.agg(sf.count("rejected").alias("rejected")).collect()[0]["rejected"]
+        tables = table, dead = config.sessions_table(), config.dead_letters_table()
+        batch.store.create(tables)
+        closed = found.where("session is not null").select("session.*")
         times = {"start_time": sf.timestamp_micros("start_us"), "end_time": sf.timestamp_micros("end_us")}
-        store.add(table, closed.withColumns(times), query_id, batch_id)
+        batch.add(table, closed.withColumns(times))
         if rejected:
-            bad = batch.where("rejected is not null").select("rejected.*")
-            store.add(dead, bad.withColumn("timestamp", sf.timestamp_micros("time_us")), query_id, batch_id)
-        store.set_state(BatchState(query_id, batch_id, dead_letters=state.dead_letters + rejected))
-        every = self._config.pipeline.compact_every
-        if batch_id % every == every - 1:
-            compact(batch.sparkSession, self._config)
+            bad = found.where("rejected is not null").select("rejected.*")
+            batch.add(dead, bad.withColumn("timestamp", sf.timestamp_micros("time_us")))
+        return AddedBatch(tables, rejected)
+    finally:
+        found.unpersist()
 
 
 def compact(spark: SparkSession, config: SessionsConfig) -> None:

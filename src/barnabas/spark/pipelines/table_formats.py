@@ -74,9 +74,6 @@ class OpenTable(Protocol):
     def last_batch(self, query_id: str) -> int:
         """The last batch of a query that the table holds; -1 if there is none."""
 
-    def append(self, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
-        """Adds the files of a batch in one commit, unless the table holds the batch already."""
-
     def schema(self) -> pa.Schema:
         """The columns of the current version."""
 
@@ -91,7 +88,9 @@ class OpenTable(Protocol):
         same_rows: bool,
         batch: tuple[str, int] | None = None,
     ) -> None:
-        """Puts files in the place of others in one commit. Fails if one of the others is no longer in the table.
+        """Puts files in the place of others, if there are any, in one commit.
+
+        Fails if one of the others is no longer in the table.
 
         ``same_rows``: the content is the same, in other files. ``batch``: the query and the batch that the commit
         holds; nothing happens if the table holds it already.
@@ -164,9 +163,6 @@ class DeltaTableFormat:
 
         # delta-rs adds fields of structs only while it writes.
         write_deltalake(self._load(), layout.table_schema().empty_table(), mode="append", schema_mode="merge")
-
-    def append(self, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
-        self.replace((), files, same_rows=False, batch=(query_id, batch_id))
 
     def replace(
         self,
@@ -315,18 +311,6 @@ class IcebergTableFormat:
         summaries = [one.summary.additional_properties for one in table.metadata.snapshots if one.summary is not None]
         return max((int(one[BATCH]) for one in summaries if one.get(QUERY) == query_id), default=-1)
 
-    def append(self, files: Sequence[DataFile], query_id: str, batch_id: int) -> None:
-        batch = {QUERY: query_id, BATCH: str(batch_id)}
-
-        def add(table: Any) -> None:
-            if self._last_batch(table, query_id) >= batch_id:
-                return
-            with table.transaction() as transaction:
-                transaction.set_properties(**batch, **_OWN_RETRIES)
-                transaction.add_files([self._data_uri(one) for one in files], batch, check_duplicate_files=False)
-
-        self._commit(add)
-
     def schema(self) -> pa.Schema:
         return self._load().schema().as_arrow()
 
@@ -356,12 +340,17 @@ class IcebergTableFormat:
             with table.transaction() as transaction:
                 if noted:
                     transaction.set_properties(**noted, **_OWN_RETRIES)
+                if not removed:
+                    # An append reads no manifests of the table, and it merges small ones.
+                    transaction.add_files([*map(self._data_uri, added)], noted, check_duplicate_files=False)
+                    return
                 with transaction.update_snapshot(snapshot_properties=noted).overwrite() as snapshot:
                     for old in removed:
                         snapshot.delete_data_file(old.handle)
                     for new in added:
-                        uri = self._data_uri(new)
-                        snapshot.append_data_file(parquet_file_to_data_file(table.io, table.metadata, uri))
+                        snapshot.append_data_file(
+                            parquet_file_to_data_file(table.io, table.metadata, self._data_uri(new))
+                        )
 
         try:
             self._commit(change)

@@ -222,7 +222,7 @@ class TableStore:
             return 0
         files = write_files(frame, table.layout(), opened.storage(), f"{BATCH_FILE}-{batch_id:09d}")
         if files:
-            opened.append(files, query_id, batch_id)
+            opened.replace((), files, same_rows=False, batch=(query_id, batch_id))
         return sum(file.rows for file in files)
 
     def merge(

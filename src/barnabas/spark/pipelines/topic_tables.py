@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from barnabas.spark.pipelines.config import PipelineConfig
 from barnabas.spark.pipelines.dead_letter import DEAD_LETTERS, ORIGIN, PROBLEM
+from barnabas.spark.pipelines.stream import read_topics
 from barnabas.spark.pipelines.tables import Table, TableStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 DEAD_LETTERS_DIRECTORY: Final = "_dead_letters"
 
@@ -40,12 +41,20 @@ class TopicTable:
         return self.table or self.topics[0]
 
     @property
+    def query_name(self) -> str:
+        return f"{self.kind}-{self.name}"
+
+    @property
     def location(self) -> str:
         return f"{self.pipeline.out.rstrip('/')}/{self.kind}/{self.name}"
 
     @property
     def checkpoint(self) -> str:
         return self.pipeline.checkpoint or f"{self.location}/_barnabas/checkpoint"
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The records of the topics as a stream."""
+        return read_topics(spark, self.query_name, self.topics, self.pipeline)
 
     def store(self) -> TableStore:
         return TableStore(self.location, self.pipeline.tables, self.namespace)

@@ -188,6 +188,7 @@ class FakeReplicas:
         *,
         internal_topics_allowed: bool = False,
         holder: BufferHolder | None = None,
+        **_others: Any,
     ) -> None:
         release = holder.hold_buffer() if holder is not None and self.holds else None
         self.append_calls.append({"timeout_ms": timeout_ms, "acks": required_acks, "internal": internal_topics_allowed})

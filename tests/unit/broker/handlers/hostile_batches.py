@@ -45,7 +45,7 @@ BASE_SEQUENCE_OFFSET = 53
 
 @dataclass(frozen=True)
 class Hostile:
-    """A produce request of one partition, and its answer."""
+    """A produce request of one partition, and its response."""
 
     name: str
     records: bytes | None

@@ -59,7 +59,7 @@ class RealBench(HandlerBench):
         )
 
     def send(self, body: RequestMessage, version: int | None = None) -> Request:
-        """Has a request handled; its answer may come later."""
+        """Has a request handled; its response may come later."""
         request = self.request(body, body.api_key.versions.highest if version is None else version)
         self.run(self.dispatcher.handle, request)
         return request

@@ -74,7 +74,7 @@ class Bench(HandlerBench):
 
 @pytest.mark.mechanism("R03")
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_is_answered(version: int) -> None:
+def test_every_version_gets_a_response(version: int) -> None:
     answer = Bench().get(version)
     assert answer.error_code == 0
     assert {row.api_key for row in answer.api_keys} == {key.value for key in APIS}
@@ -96,7 +96,7 @@ def test_old_clients_do_not_hear_of_features_that_can_be_off(version: int, names
 
 @pytest.mark.mechanism("R03")
 @pytest.mark.parametrize("version", [6, 99, -1])
-def test_a_version_of_the_future_is_answered_in_version_0(version: int) -> None:
+def test_a_version_of_the_future_gets_a_response_in_version_0(version: int) -> None:
     b = Bench()
     request = b.raw(version)
     b.handle(b.family, request)

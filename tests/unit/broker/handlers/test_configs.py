@@ -237,7 +237,7 @@ def test_topics_groups_and_subscriptions_are_the_controllers_business(world: Wor
 
 
 @pytest.mark.mechanism("R10")
-def test_both_parts_of_an_answer_in_the_order_of_the_request(world: World) -> None:
+def test_both_parts_of_a_response_in_the_order_of_the_request(world: World) -> None:
     world.refusals = {"b": Errors.INVALID_CONFIG}
     world.forgets = {"c"}
     codes = world.alter(

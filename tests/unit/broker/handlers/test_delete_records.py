@@ -56,7 +56,7 @@ def test_every_version(version: int) -> None:
     assert offsets == {("t", 0): 5, ("t", 1): -1, ("compact", 0): 3}
 
 
-def test_it_is_answered_when_the_replicas_have_followed() -> None:
+def test_it_gets_a_response_when_the_replicas_have_followed() -> None:
     bench = DataBench(Quotas(request=70))
     bench.replicas.parks = True
     request = bench.dispatch(handler_of(bench), up_to(("t", 0, 5)), 2)

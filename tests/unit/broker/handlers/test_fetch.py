@@ -1,4 +1,4 @@
-"""Fetch: what is read for whom, sessions, hints, and what becomes of the answer of a reader that is over its quota."""
+"""Fetch: authorization, sessions, hints, and the response to a reader that is over its quota."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_follower(version: int, fields: dict[str, Any]) -> None:
     assert b.times.consumer_fetch.rate(version).count == 0
 
 
-def test_a_long_poll_is_answered_when_there_is_something() -> None:
+def test_a_long_poll_gets_a_response_when_there_is_something() -> None:
     b = FetchBench()
     b.replicas.parks = True
     request = b.dispatch(b.handler, of((T, 0), (NOBODY, 0)), LATEST)
@@ -400,7 +400,7 @@ def test_no_room_for_a_session() -> None:
     assert codes(response) == {"t-0": Errors.NONE}
 
 
-def test_partitions_without_news_cost_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_without_news_cost_no_response(monkeypatch: pytest.MonkeyPatch) -> None:
     b = FetchBench()
     session = b.fetch(session_request(0, 0, (T, 0), (T, 1))).session_id
 
@@ -417,7 +417,7 @@ def test_partitions_without_news_cost_no_answer(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.mechanism("R11")
 @pytest.mark.parametrize(("bandwidth", "request_ms"), [(300, 100), (100, 300), (300, 300), (300, 0), (0, 300)])
-def test_a_consumer_over_its_quota_gets_an_empty_answer(bandwidth: int, request_ms: int) -> None:
+def test_a_consumer_over_its_quota_gets_an_empty_response(bandwidth: int, request_ms: int) -> None:
     b = FetchBench(Quotas(fetch=bandwidth, request=request_ms))
     quotas = b.quotas
     assert quotas is not None
@@ -454,7 +454,7 @@ def test_a_throttled_full_fetch_makes_no_session() -> None:
 
 
 @pytest.mark.mechanism("R11")
-def test_what_is_charged_is_the_size_of_the_answer() -> None:
+def test_what_is_charged_is_the_size_of_the_response() -> None:
     quotas = Quotas()
     b = FetchBench(quotas)
     sizes = []

@@ -195,7 +195,7 @@ def test_sync_in_all_versions(version: int) -> None:
     assert world.ask(body, version).assignment == b"x"
 
 
-def test_an_answer_that_has_to_wait() -> None:
+def test_a_response_that_has_to_wait() -> None:
     world = World()
     world.box.stable_group()
     handler: Any = world.groups.join_group

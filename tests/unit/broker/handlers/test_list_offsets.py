@@ -27,7 +27,7 @@ LATEST = 11
 def ask(
     bench: DataBench, *asked: tuple[str, int, int], version: int = LATEST, epoch: int = -1, **fields: Any
 ) -> dict[str, tuple[Errors, int, int, int]]:
-    """The answers to topic, partition and timestamp: error, timestamp, offset and leader epoch."""
+    """The responses to topic, partition and timestamp: error, timestamp, offset and leader epoch."""
     body = ListOffsetsRequest(
         topics=[
             ListOffsetsTopic(
@@ -107,7 +107,7 @@ def test_errors(error: type[Exception]) -> None:
     assert ask(bench, ("t", 0, -1)) == {"t-0": (Errors.for_exception(error()), -1, -1, -1)}
 
 
-def test_a_bug_is_answered_for_its_partition_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_an_error_of_its_partition_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     bench = DataBench()
     bench.replicas.offset = RuntimeError("a bug")
     assert ask(bench, ("t", 0, -1))["t-0"][0] is Errors.UNKNOWN_SERVER_ERROR

@@ -1,4 +1,4 @@
-"""Produce: which partitions get as far as the log, what is kept meanwhile, and what becomes of the answer."""
+"""Produce: which partitions get as far as the log, what is kept meanwhile, and what becomes of the response."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def codes(response: Any) -> dict[str, Errors]:
 
 @pytest.mark.mechanism("R05")
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version < TOPIC_IDS])
-def test_what_is_good_is_appended_and_answered(version: int) -> None:
+def test_valid_batches_are_appended_and_acknowledged(version: int) -> None:
     bench = DataBench()
     bench.replicas.produce_results["t-1"] = ProduceResult(Errors.NONE, 42, 1700, 5)
     response = bench.answered(handler_of(bench), to(("t", 1), acks=1), version)
@@ -164,7 +164,7 @@ def test_without_an_authorizer_no_context_is_made(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.mechanism("R05")
-def test_nothing_to_append_is_answered_without_the_replica_manager() -> None:
+def test_nothing_to_append_gets_a_response_without_the_replica_manager() -> None:
     bench = DataBench()
     for body in (to(), to(("nope", 0)), to(("t", 0, b""))):
         bench.answered(handler_of(bench), body, 12)
@@ -286,7 +286,7 @@ def test_what_is_wrong_with_records(version: int) -> None:
 
 
 @pytest.mark.mechanism("R06")
-def test_with_all_acks_the_answer_comes_when_it_is_called_for() -> None:
+def test_with_all_acks_the_response_comes_when_it_is_called_for() -> None:
     bench = DataBench()
     bench.replicas.parks = True
     request = bench.dispatch(handler_of(bench), to(("t", 0), ("nope", 0), acks=-1), 12)
@@ -296,7 +296,7 @@ def test_with_all_acks_the_answer_comes_when_it_is_called_for() -> None:
 
 
 @pytest.mark.mechanism("R13")
-def test_an_answer_that_cannot_be_made_is_an_error_and_no_silence(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_response_that_cannot_be_made_is_an_error_and_no_silence(caplog: pytest.LogCaptureFixture) -> None:
     """After a wait it is the thread of somebody else, who would not answer for us."""
     bench = DataBench()
     bench.replicas.parks = True

@@ -84,7 +84,7 @@ def test_a_producer_that_continues_gets_a_new_id_too() -> None:
     assert b.get(producer_id=7, producer_epoch=3).producer_id == 500
 
 
-def test_without_an_id_at_hand_the_answer_waits_for_the_next_block() -> None:
+def test_without_an_id_at_hand_the_response_waits_for_the_next_block() -> None:
     b = Bench()
     first, second = b.send(), b.send()
     assert not b.is_answered(first)
@@ -92,7 +92,7 @@ def test_without_an_id_at_hand_the_answer_waits_for_the_next_block() -> None:
     assert [b.answer(request).producer_id for request in (first, second)] == [500, 501]
 
 
-def test_an_answer_that_would_wait_too_long_sends_the_producer_away() -> None:
+def test_a_response_that_would_wait_too_long_sends_the_producer_away() -> None:
     b = Bench()
     request = b.send()
     b.scheduler.advance(4_999)

@@ -198,7 +198,7 @@ def test_acks_that_there_are_not(bench: RealBench) -> None:
     assert produce(bench, client_batch(), acks=2) == (Errors.INVALID_REQUIRED_ACKS, -1)
 
 
-def test_duplicates_of_a_producer_get_the_answer_of_the_first(bench: RealBench) -> None:
+def test_duplicates_of_a_producer_get_the_response_of_the_first(bench: RealBench) -> None:
     batch = client_batch([b"a"], producer_id=7, epoch=0, sequence=0)
     assert produce(bench, batch) == (Errors.NONE, 0)
     assert produce(bench, client_batch([b"b"])) == (Errors.NONE, 1)

@@ -70,7 +70,7 @@ def test_a_client_asks_and_pushes() -> None:
 
 
 @pytest.mark.mechanism("Q13")
-def test_refusals_are_answers_with_the_throttle_time_of_the_request_quota() -> None:
+def test_refusals_are_responses_with_the_throttle_time_of_the_request_quota() -> None:
     bench = Bench(throttle_time_ms=30)
     push = PushTelemetryRequest(client_instance_id=SOME_ID, subscription_id=1, metrics=b"otlp")
     answer = bench.ask(bench.handler, push, 0)

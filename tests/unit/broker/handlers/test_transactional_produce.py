@@ -207,7 +207,7 @@ def test_but_not_for_ever(b: Bench) -> None:
     assert len(b.verifier.questions) == 6
 
 
-def test_an_answer_may_come_later(b: Bench) -> None:
+def test_a_response_may_come_later(b: Bench) -> None:
     b.verifier.holds = True
     b.append(ZERO)
     assert not b.answers
@@ -339,7 +339,7 @@ def test_a_coordinator_elsewhere_is_asked_there() -> None:
 
 
 @pytest.mark.parametrize("leader", [None, NOWHERE, Node(2, "there", 9092)])
-def test_without_a_coordinator_there_is_no_answer(leader: Node | None) -> None:
+def test_without_a_coordinator_there_is_no_response(leader: Node | None) -> None:
     bench = TransactionBench()
     bench.cache.default = leader
     found = manager_of(bench).add_or_verify_transaction(ID, ProducerIdAndEpoch(1, 1), [ORDERS], ADD).result(0)

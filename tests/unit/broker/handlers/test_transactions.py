@@ -216,7 +216,7 @@ def test_a_client_needs_its_transactional_id() -> None:
 
 @pytest.mark.mechanism("R09")
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_broker_is_answered_once_all_transactions_have_reported(version: int) -> None:
+def test_a_broker_gets_a_response_once_all_transactions_have_reported(version: int) -> None:
     b = Bench()
     producers = {name: b.transactions.producer(name) for name in ("one", "two", "three")}
     b.transactions.add(producers["three"], A, transactional_id="three")
@@ -251,7 +251,7 @@ def test_a_transaction_is_listed_once_or_the_request_is_invalid() -> None:
     assert answer.error_code == Errors.INVALID_REQUEST
 
 
-def test_a_request_without_transactions_is_answered() -> None:
+def test_a_request_without_transactions_gets_a_response() -> None:
     assert Bench().get(AddPartitionsToTxnRequest(), 4).results_by_transaction == []
 
 

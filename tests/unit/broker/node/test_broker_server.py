@@ -121,7 +121,7 @@ def test_whoever_is_served_finds_brokers_and_leaders(tmp_path: Path, monkeypatch
 def test_nobody_is_served_before_this_broker_has_heard_that_it_is_unfenced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer of the controller may be there before the metadata are."""
+    """The response of the controller may be there before the metadata are."""
     enabled = threading.Event()
     too_early: list[bool] = []
     real_enable, real_update = RequestServing.enable, LifecyclePublisher.on_metadata_update

@@ -48,7 +48,7 @@ def test_what_is_applied_is_not_waited_for(bench: Bench) -> None:
     assert bench.ran == ["a"]
 
 
-def test_an_answer_waits_until_its_records_are_applied(bench: Bench) -> None:
+def test_a_response_waits_until_its_records_are_applied(bench: Bench) -> None:
     bench.apply(39)
     bench.high_watermark = 43
     bench.wait("a")

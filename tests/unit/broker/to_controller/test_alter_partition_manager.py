@@ -140,7 +140,7 @@ def test_an_error_of_one_partition_is_its_own() -> None:
         strange.result(0)
 
 
-def test_a_partition_that_the_answer_forgets_is_sent_again() -> None:
+def test_a_partition_that_the_response_forgets_is_sent_again() -> None:
     b = Bench()
     future = b.manager.submit(partition(A, 0), proposal(1))
     b.channel.take().answer(answer(b=[good(0)]))

@@ -169,7 +169,7 @@ def test_metadata_that_arrive_during_an_exchange_are_reported_right_after_it() -
     assert b.heartbeat().current_metadata_offset == EPOCH
 
 
-def test_metadata_that_arrive_before_the_answer_to_the_registration_are_in_the_first_heartbeat() -> None:
+def test_metadata_that_arrive_before_the_response_to_the_registration_are_in_the_first_heartbeat() -> None:
     b = Bench()
     b.start()
     b.manager.metadata_applied(EPOCH)

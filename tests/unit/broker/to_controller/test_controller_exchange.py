@@ -22,7 +22,7 @@ def test_the_end_comes_in_turn_or_ahead_of_all_others(first: bool, order: list[s
     assert ran == order
 
 
-def test_the_answer_is_passed_on_and_its_absence_too() -> None:
+def test_the_response_is_passed_on_and_its_absence_too() -> None:
     queue = KafkaEventQueue("test", MockClock())
     got: list[Any] = []
     exchange = ControllerExchange(queue, "test", got.append)

@@ -16,7 +16,8 @@ from barnabas.metadata.publisher import SnapshotManifest
 from barnabas.network.server.endpoint import Endpoint, SecurityProtocol
 from barnabas.protocol.internal.framing import MetadataRecord
 from barnabas.protocol.internal.metadata import ConfigRecord, FeatureLevelRecord, RegisterControllerRecord
-from barnabas.protocol.messages.controller_registration import ControllerRegistrationResponse, Feature, Listener
+from barnabas.protocol.messages.broker_registration import Feature, Listener
+from barnabas.protocol.messages.controller_registration import ControllerRegistrationResponse
 from barnabas.protocol.versions import VersionRange
 from controller_channel_fixtures import FakeControllerChannel
 

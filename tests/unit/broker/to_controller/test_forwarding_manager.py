@@ -59,7 +59,7 @@ class Bench(HandlerBench):
 
 
 def envelope_of(request: Request, response: Response) -> EnvelopeResponse:
-    """As the controller wraps an answer."""
+    """As the controller wraps a response."""
     frame = encode_response(response, request.api_version, request.correlation_id)
     return EnvelopeResponse(response_data=frame[4:])
 
@@ -83,7 +83,7 @@ def test_the_controller_gets_the_very_bytes_with_the_principal_and_the_address_o
 
 
 @pytest.mark.parametrize("version", [4, 7], ids=["fixed header", "flexible header"])
-def test_the_answer_inside_comes_back_in_the_version_of_the_client(version: int) -> None:
+def test_the_response_inside_comes_back_in_the_version_of_the_client(version: int) -> None:
     b = Bench()
     request, sent = b.forward(version=version)
     answer = CreateTopicsResponse(topics=[CreatableTopicResult(name="orders", error_code=36)])
@@ -148,7 +148,7 @@ def test_a_controller_that_cannot_be_asked_is_an_unknown_server_error(how: str) 
     ],
     ids=["no header", "cut off", "too long", "for another request", "empty"],
 )
-def test_an_answer_that_cannot_be_read_is_an_unknown_server_error(spoil: Any) -> None:
+def test_a_response_that_cannot_be_read_is_an_unknown_server_error(spoil: Any) -> None:
     b = Bench()
     request, sent = b.forward()
     envelope = envelope_of(request, CreateTopicsResponse(topics=[CreatableTopicResult(name="orders")]))
@@ -157,7 +157,7 @@ def test_an_answer_that_cannot_be_read_is_an_unknown_server_error(spoil: Any) ->
     assert [topic.error_code for topic in b.answer(request).topics] == [Errors.UNKNOWN_SERVER_ERROR]
 
 
-def test_a_request_that_takes_too_long_is_answered_with_a_timeout() -> None:
+def test_a_request_that_takes_too_long_gets_a_response_with_a_timeout() -> None:
     b = Bench()
     request, sent = b.forward(ListPartitionReassignmentsRequest(topics=None), 0)
     sent.time_out()

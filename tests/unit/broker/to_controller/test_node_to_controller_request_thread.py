@@ -82,7 +82,7 @@ class Bench:
 
 
 @pytest.mark.mechanism("R10")
-def test_a_request_goes_to_the_controller_and_its_answer_to_the_handler() -> None:
+def test_a_request_goes_to_the_controller_and_its_response_to_the_handler() -> None:
     b = Bench(leader=2)
     outcome = b.send()
     b.work()

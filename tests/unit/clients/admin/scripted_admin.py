@@ -51,7 +51,7 @@ class ScriptedAdmin:
         raise AssertionError(f"still not done after {max_turns} turns")
 
     def answer(self, api_key: ApiKey, *answers: Response | Callable[[Handled], Response]) -> None:
-        """The answers to the next requests of a kind, in order."""
+        """The responses to the next requests of a kind, in order."""
         for one in answers:
             self.cluster.on_next(api_key, _always(one) if isinstance(one, Response) else one)
 

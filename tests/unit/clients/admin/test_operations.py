@@ -52,7 +52,7 @@ def scripted() -> ScriptedAdmin:
 
 
 def deleted(*codes: Errors) -> Callable[[Handled], Response]:
-    """An answer to DeleteGroups: these codes for its groups, in their order; the last for all that follow."""
+    """A response to DeleteGroups: these codes for its groups, in their order; the last for all that follow."""
 
     def answer(handled: Handled) -> Response:
         assert isinstance(handled.body, DeleteGroupsRequest)
@@ -123,7 +123,7 @@ def test_a_lookup_that_is_refused_is_an_error(scripted: ScriptedAdmin) -> None:
         scripted.run(lambda operation: delete_groups(operation, ["a"]))
 
 
-def test_a_lost_answer_is_asked_for_again(scripted: ScriptedAdmin) -> None:
+def test_a_lost_response_is_asked_for_again(scripted: ScriptedAdmin) -> None:
     lost = [Fate(lose_response=True)]
     scripted.cluster.fate_of = lambda handled: (
         lost.pop() if lost and handled.header.api_key is ApiKey.DELETE_GROUPS else Fate()
@@ -156,7 +156,7 @@ def test_keys_that_are_done_do_not_wait_for_the_rest(scripted: ScriptedAdmin) ->
     assert len(requests) < 12, "the pauses grow"
 
 
-def test_an_answer_that_leaves_out_a_key(scripted: ScriptedAdmin) -> None:
+def test_a_response_that_leaves_out_a_key(scripted: ScriptedAdmin) -> None:
     scripted.answer(ApiKey.DELETE_GROUPS, DeleteGroupsResponse())
     with pytest.raises(UnknownServerError, match="does not include a"):
         scripted.run(lambda operation: delete_groups(operation, ["a"]))

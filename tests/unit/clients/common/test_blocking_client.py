@@ -1,4 +1,4 @@
-"""A client that waits for its answers, and says what went wrong."""
+"""A client that waits for its responses, and says what went wrong."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def unused_port() -> int:
     return port
 
 
-def test_questions_are_answered_by_any_broker_or_by_one(broker: EmbeddedBroker) -> None:
+def test_requests_get_a_response_from_any_broker_or_from_one(broker: EmbeddedBroker) -> None:
     with BlockingClient(broker.bootstrap_servers) as client:
         response: DescribeClusterResponse = client.send(DescribeClusterRequest())
         assert response.cluster_id == broker.cluster_id
@@ -135,7 +135,7 @@ def test_something_that_says_nothing() -> None:
         client.nodes()
 
 
-def test_an_answer_that_does_not_come() -> None:
+def test_a_response_that_does_not_come() -> None:
     """A peer that tells which versions it has, and nothing after that."""
     serves = ApiVersion(api_key=int(ApiKey.DESCRIBE_CLUSTER), min_version=0, max_version=1)
     body = ApiVersionsResponse(api_keys=[serves]).encode(ApiKey.API_VERSIONS.stable_versions.highest)

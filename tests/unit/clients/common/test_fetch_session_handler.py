@@ -98,7 +98,7 @@ def test_both_sides_agree_on_what_the_session_is_about() -> None:
     assert incremental > 500
 
 
-def test_answers_about_something_else_end_the_session() -> None:
+def test_responses_about_something_else_end_the_session() -> None:
     a0, a1, a2 = PARTITIONS[:3]
     known = topic_id("a", 0)
     for strange in ({a2: known}, {a0: topic_id("a", 1)}, {TopicPartition("c", 0): ZERO_UUID}):

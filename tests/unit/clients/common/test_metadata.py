@@ -76,7 +76,7 @@ def test_new_topics_are_asked_for_at_once_and_alone() -> None:
     assert made.time_to_next_update(2) == 299_999
 
 
-def test_a_topic_that_came_while_an_answer_was_under_way() -> None:
+def test_a_topic_that_came_while_a_response_was_under_way() -> None:
     made = metadata()
     made.add("t", 0)
     asked = made.new_metadata_request(0)
@@ -139,7 +139,7 @@ def test_who_looks_whether_to_ask_does_not_wait_for_who_changes_something() -> N
         assert found == [299_999]
 
 
-def test_older_answers_do_not_count() -> None:
+def test_older_responses_do_not_count() -> None:
     made = metadata()
     made.add("t", 0)
     update(made, answer(topic(leader=1, epoch=5)))
@@ -156,7 +156,7 @@ def test_older_answers_do_not_count() -> None:
     assert made.snapshot.topic_name(one) is None
 
 
-def test_leaders_that_other_answers_tell() -> None:
+def test_leaders_that_other_responses_tell() -> None:
     made = metadata()
     made.add("t", 0)
     update(made, answer(topic(leader=1, epoch=5)))
@@ -270,7 +270,7 @@ def test_rebootstrap_after_a_long_silence() -> None:
     assert not DefaultMetadataUpdater(made, can_rebootstrap=False).can_rebootstrap
 
 
-def test_why_nobody_answers() -> None:
+def test_why_nobody_responds() -> None:
     made = metadata()
     made.note_connection_problem("a:1", "Cannot connect to a:1: connection refused")
     assert "refused" in made.explain_silence()

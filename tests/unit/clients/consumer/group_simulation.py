@@ -392,7 +392,7 @@ class SimulatedMember:
                 request.on_complete(ClientResponse(made, version, now, answer))
 
     def disconnect(self, node_id: int) -> None:
-        """All that is under way on a connection ends without an answer."""
+        """All that is under way on a connection ends without a response."""
         connection = self._connections.pop(node_id, None)
         if connection is None:
             return

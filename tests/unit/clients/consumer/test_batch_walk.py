@@ -64,7 +64,7 @@ def test_offsets_that_cannot_be_are_not_cut_to_64_bits() -> None:
     assert record_batch.offset_after(memoryview(data)) == 2**63 + 5
 
 
-def test_no_headers_no_answer() -> None:
+def test_no_headers_no_response() -> None:
     for data in (b"", bytes(26), bytes(61), b"\xff" * 100):
         assert record_batch.offset_after(memoryview(data)) is None
         assert record_batch.leader_epoch_before(memoryview(data), 5) is None

@@ -329,7 +329,7 @@ def test_a_table_of_several_topics() -> None:
     assert table.column("topic").num_chunks == table.column("partition").num_chunks == 1
 
 
-def test_what_is_left_of_an_answer_and_whole_ones_make_one_table() -> None:
+def test_what_is_left_of_a_response_and_whole_ones_make_one_table() -> None:
     cluster = cluster_with(7, 3)
     consumer = assigned(cluster, T0, T1)
 
@@ -359,9 +359,9 @@ def table_offsets(cluster: ConsumerCluster, consumer: KafkaConsumer) -> list[int
     return offsets
 
 
-def test_tables_are_fetched_ahead_by_one_answer() -> None:
+def test_tables_are_fetched_ahead_by_one_response() -> None:
     cluster = cluster_with(30)
-    consumer = assigned(cluster, max_partition_fetch_bytes=1)  # a batch for each answer
+    consumer = assigned(cluster, max_partition_fetch_bytes=1)  # a batch for each response
     assert table_offsets(cluster, consumer) == [0, 1, 2, 3, 4]
     assert len(cluster.requests(ApiKey.FETCH)) == 3, "the second answer and a third, but no fourth"
     assert table_offsets(cluster, consumer) == [5, 6, 7, 8, 9]
@@ -373,7 +373,7 @@ def test_tables_are_fetched_ahead_by_one_answer() -> None:
     assert table_offsets(cluster, consumer) == []
     consumer.resume(T0)
     assert table_offsets(cluster, consumer) == [5, 6, 7, 8, 9]
-    # Whoever reads records instead has one answer at a time again, after what is there.
+    # Whoever reads records instead has one response at a time again, after what is there.
     asked = len(cluster.requests(ApiKey.FETCH))
     assert poll(cluster, consumer, max_records=5) == [10, 11, 12, 13, 14]
     for _ in range(5):
@@ -382,11 +382,11 @@ def test_tables_are_fetched_ahead_by_one_answer() -> None:
     assert poll(cluster, consumer, times=4) == list(range(15, 30))
 
 
-def test_the_next_fetch_goes_out_when_answers_were_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_fetch_goes_out_when_responses_were_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """The background thread sleeps, as there was nothing to ask for: it has to be told that there is room again."""
     cluster = cluster_with(30)
     consumer = assigned(cluster, max_partition_fetch_bytes=1)
-    assert table_offsets(cluster, consumer) == [0, 1, 2, 3, 4]  # and two answers have been fetched ahead
+    assert table_offsets(cluster, consumer) == [0, 1, 2, 3, 4]  # and two responses have been fetched ahead
     consumer.seek(T0, 20)
     woken = []
     monkeypatch.setattr(consumer.network_thread, "wakeup", lambda: woken.append(True))
@@ -411,7 +411,7 @@ def test_the_next_fetch_goes_out_when_an_error_was_raised(monkeypatch: pytest.Mo
     assert woken
 
 
-def test_nobody_is_woken_while_an_answer_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_woken_while_a_response_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """With it, the background thread will look at what there is room for by itself."""
     cluster = cluster_with(30)
     consumer = assigned(cluster, max_partition_fetch_bytes=1)
@@ -449,7 +449,7 @@ def test_a_partition_that_was_paused_is_fetched_on_when_it_is_read_again(monkeyp
     assert woken
 
 
-def test_an_answer_that_was_read_is_let_go_of() -> None:
+def test_a_response_that_was_read_is_let_go_of() -> None:
     """Even if the next one of the partition is there already: the memory of one is used for another."""
     cluster = cluster_with(30)
     consumer = assigned(cluster, max_partition_fetch_bytes=1)
@@ -518,7 +518,7 @@ def test_tables_of_views(arguments: dict[str, Any]) -> None:
     assert rows[0] == rows[1]
 
 
-def test_views_and_copies_of_one_answer() -> None:
+def test_views_and_copies_of_one_response() -> None:
     cluster = cluster_with(12)
     consumer = assigned(cluster)
 

@@ -93,7 +93,7 @@ def test_seeks_and_pauses_while_fetches_are_on_their_way(
 
 
 def test_old_news_does_not_end_a_wait() -> None:
-    """An answer was told of, and has been taken: the next poll waits for the next one at once."""
+    """A response was told of, and has been taken: the next poll waits for the next one at once."""
     cluster = filled()
     consumer = cluster.consumer(auto_offset_reset="earliest")
     consumer.assign(PARTITIONS)

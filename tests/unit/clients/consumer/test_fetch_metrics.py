@@ -1,4 +1,4 @@
-"""How large answers are, by topic too, and what is shown of partitions: against the metrics of a Java consumer."""
+"""How large responses are, by topic too, and what is shown of partitions: against the metrics of a Java consumer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def of_partition(consumer: KafkaConsumer, partition: TopicPartition) -> dict[str
     return {name.name: metric.value() for name, metric in consumer.metrics().items() if dict(name.tags) == tags}
 
 
-def test_an_answer_counts_once_however_often_it_is_polled() -> None:
+def test_a_response_counts_once_however_often_it_is_polled() -> None:
     cluster = cluster_with(7, 3, 4)
     consumer = assigned(cluster, A0, A1, B0, max_poll_records=2)
     polled = 0
@@ -70,7 +70,7 @@ def test_an_answer_counts_once_however_often_it_is_polled() -> None:
     assert sizes(consumer, topic="b") == [4, 4, 4, 4, 4]
 
 
-def test_an_answer_that_becomes_a_table() -> None:
+def test_a_response_that_becomes_a_table() -> None:
     """Its batches are counted with their headers."""
     cluster = cluster_with(7, 3, 4)
     consumer = assigned(cluster, A0, A1, B0)
@@ -83,7 +83,7 @@ def test_an_answer_that_becomes_a_table() -> None:
         assert sizes(consumer, **tags) == [size, size, records, size, records]
 
 
-def test_answers_have_an_average_and_those_with_nothing_in_them_do_not_count() -> None:
+def test_responses_have_an_average_and_those_with_nothing_in_them_do_not_count() -> None:
     cluster = cluster_with(6)
     consumer = assigned(cluster, A0, B0)
     assert poll(cluster, consumer) == 6
@@ -97,7 +97,7 @@ def test_answers_have_an_average_and_those_with_nothing_in_them_do_not_count() -
     assert sizes(consumer, topic="b") == [1, 1, 1, 1, 1]
 
 
-def test_errors_are_not_answers_of_no_size() -> None:
+def test_errors_are_not_responses_of_no_size() -> None:
     cluster = cluster_with(6)
     cluster.partition_errors[A0] = [Errors.NOT_LEADER_OR_FOLLOWER, Errors.TOPIC_AUTHORIZATION_FAILED]
     consumer = assigned(cluster, A0)
@@ -107,7 +107,7 @@ def test_errors_are_not_answers_of_no_size() -> None:
     assert sizes(consumer) == sizes(consumer, topic="a") == [6] * 5
 
 
-def test_two_answers_in_one_poll() -> None:
+def test_two_responses_in_one_poll() -> None:
     cluster = cluster_with(6, 2, nodes=2)
     consumer = assigned(cluster, A0, A1)
     consumer._core.subscriptions.positions.seek_validated(A0, FetchPosition(0))
@@ -119,7 +119,7 @@ def test_two_answers_in_one_poll() -> None:
 
 
 @pytest.mark.parametrize("way", ["seek", "pause and seek", "assign", "unsubscribe", "error"])
-def test_an_answer_that_is_not_read_to_its_end(way: str) -> None:
+def test_a_response_that_is_not_read_to_its_end(way: str) -> None:
     """What has been read of it counts, also the part of a partition that was being read."""
     cluster = cluster_with(5, 4)
     if way == "error":
@@ -188,7 +188,7 @@ class Fetched:
         self.response: FetchedResponse | None = None
 
 
-def test_metrics_of_the_answers_of_a_poll() -> None:
+def test_metrics_of_the_responses_of_a_poll() -> None:
     metrics = Metrics(clock=MockClock())
     made = FetchMetrics(metrics)
     a0, a1, b0, b1, b2 = A0, A1, *(TopicPartition("b", number) for number in range(3))

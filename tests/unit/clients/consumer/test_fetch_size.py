@@ -22,12 +22,12 @@ def grown(size: FetchSize, partitions: int, answers: int = 10) -> int:
 
 
 @pytest.mark.parametrize(("partitions", "expected"), [(1, 8), (2, 4), (3, 4), (6, 2), (7, 1), (1000, 1)])
-def test_grows_to_what_fits_into_an_answer(partitions: int, expected: int) -> None:
+def test_grows_to_what_fits_into_a_response(partitions: int, expected: int) -> None:
     assert grown(FetchSize(MIB, 50 * MIB), partitions) == expected * MIB
     assert expected == 1 or expected * partitions * MIB <= RESPONSE_BYTES
 
 
-def test_no_answer_exceeds_the_setting_for_it() -> None:
+def test_no_response_exceeds_the_setting_for_it() -> None:
     assert grown(FetchSize(MIB, 5 * MIB), 1) == 4 * MIB
     assert grown(FetchSize(MIB, 1000), 1) == MIB
 
@@ -39,7 +39,7 @@ def test_becomes_smaller_when_partitions_come_along() -> None:
     assert size.ask(50) == MIB
 
 
-def test_becomes_smaller_when_answers_are_slow() -> None:
+def test_becomes_smaller_when_responses_are_slow() -> None:
     size = FetchSize(MIB, 50 * MIB)
     assert grown(size, 1, answers=4) == 8 * MIB
     now = 3 * QUICK_MS
@@ -50,7 +50,7 @@ def test_becomes_smaller_when_answers_are_slow() -> None:
         assert size.ask(1) == expected * MIB
 
 
-def test_answers_that_are_not_full_say_nothing() -> None:
+def test_responses_that_are_not_full_say_nothing() -> None:
     size = FetchSize(MIB, 50 * MIB)
     for number in range(10):
         size.responded(size.ask(1) // 2, number)
@@ -77,7 +77,7 @@ def asked_for(read: str, **settings: Any) -> list[int]:
     ]
 
 
-def test_tables_are_fetched_in_larger_and_larger_answers() -> None:
+def test_tables_are_fetched_in_larger_and_larger_responses() -> None:
     asked = asked_for("poll_table")
     assert asked[0] == MIB
     assert sorted(asked) == asked

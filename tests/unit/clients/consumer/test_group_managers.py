@@ -195,7 +195,7 @@ def test_joining_takes_two_requests_and_the_rebalance_timeout_is_the_poll_interv
 @pytest.mark.parametrize("kind", ["eager", "cooperative"])
 @pytest.mark.parametrize("reset_member_id", [False, True])
 def test_a_member_that_is_thrown_out_while_it_joins_joins_again(kind: str, reset_member_id: bool) -> None:
-    """A late answer to a heartbeat or a commit says so, before that to the request to join comes."""
+    """A late response to a heartbeat or a commit says so, before that to the request to join comes."""
     simulation = Simulation(0)
     member = simulation.member(**KINDS[kind])
     simulation.settle()

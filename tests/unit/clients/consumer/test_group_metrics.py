@@ -72,7 +72,7 @@ def test_heartbeats(kind: str, request_type: type[Any]) -> None:
     assert value(member, "last-heartbeat-seconds-ago") - before == 30
 
 
-def test_a_heartbeat_without_an_answer_is_none() -> None:
+def test_a_heartbeat_without_a_response_is_none() -> None:
     simulation = Simulation(0)
     member = simulation.member(**manual("consumer"))
     simulation.settle()

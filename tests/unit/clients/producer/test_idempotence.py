@@ -128,7 +128,7 @@ def test_no_batch_goes_out_without_an_id() -> None:
     assert len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) == 4
 
 
-def test_an_answer_that_is_lost_makes_no_duplicate() -> None:
+def test_a_response_that_is_lost_makes_no_duplicate() -> None:
     cluster, producer, _ = made()
     settle(cluster, producer, send(producer, b"0"))
     cluster.fates.append(Fate(lose_response=True))
@@ -165,7 +165,7 @@ def test_what_is_sent_again_goes_back_in_the_order_of_sequences() -> None:
     cluster.fate_of = lambda _: Fate(delay_ms=5)
     futures = send(producer, *(b"%d" % index for index in range(5)))
     cluster.run_until(producer, lambda: producer.client.in_flight_request_count("1") == 4)
-    producer.sender.wakeup()  # the turn of the fifth would wait for an answer otherwise
+    producer.sender.wakeup()  # the turn of the fifth would wait for a response otherwise
     producer.sender.run_once()
     assert producer.client.in_flight_request_count("1") == 5
     cluster.break_connections(1)
@@ -228,7 +228,7 @@ def test_a_refused_batch_leaves_a_gap_too() -> None:
 
 
 def test_what_may_have_been_written_is_not_numbered_anew() -> None:
-    """Two batches are written. The answer to the first is lost, and it has no time left to ask again; if that raised
+    """Two batches are written. The response to the first is lost, and it has no time left to ask again; if that raised
     the epoch at once, the second would be written once more."""
     cluster, producer, manager = made()
     settle(cluster, producer, send(producer, b"0"))
@@ -281,8 +281,8 @@ def test_other_partitions_go_on_with_the_old_epoch_until_nothing_is_in_flight() 
 
 
 def test_a_sixth_batch_waits_for_the_first() -> None:
-    """The leader moves while the answer to the first batch is missing. More than five later ones would make the broker
-    forget it, and its repetition would be refused for ever."""
+    """The leader moves while the response to the first batch is missing. More than five later ones would make the
+    broker forget it, and its repetition would be refused for ever."""
     cluster, producer, manager = made()
     settle(cluster, producer, send(producer, b"w"))
     cluster.idle_limit_ms = 100
@@ -359,7 +359,7 @@ def test_the_first_batch_goes_alone_until_the_broker_knows_the_producer() -> Non
     assert stored(cluster) == values
 
 
-def test_a_turn_after_which_the_node_takes_no_more_waits_for_an_answer() -> None:
+def test_a_turn_after_which_the_node_takes_no_more_waits_for_a_response() -> None:
     cluster, producer, _ = made()
     clock = cluster.clock
     settle(cluster, producer, send(producer, b"w"))

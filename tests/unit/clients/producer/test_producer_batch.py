@@ -113,7 +113,7 @@ def test_callbacks_come_before_whoever_waits() -> None:
 
 @pytest.mark.mechanism("P07")
 @pytest.mark.parametrize("first", ["fail", "abort"])
-def test_late_answers_are_tolerated(first: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_late_responses_are_tolerated(first: str, caplog: pytest.LogCaptureFixture) -> None:
     calls: list[Call] = []
     target = batch()
     future = append(target, b"v", calls)

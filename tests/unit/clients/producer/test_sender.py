@@ -379,7 +379,7 @@ def test_a_throttled_producer_holds_back() -> None:
     assert producer.metric("produce-throttle-time-max") == 700
 
 
-def test_acks_0_expects_no_answer() -> None:
+def test_acks_0_expects_no_response() -> None:
     cluster = ScriptedCluster({"t": 1})
     producer = cluster.producer(acks=0, linger_ms=0)
     future = producer.send("t", b"v")
@@ -446,7 +446,7 @@ def test_a_broker_that_is_too_old() -> None:
     assert isinstance(future.exception(0), UnsupportedVersionError)
 
 
-def test_an_answer_that_leaves_a_partition_out() -> None:
+def test_a_response_that_leaves_a_partition_out() -> None:
     cluster = ScriptedCluster({"t": 1})
     producer = cluster.producer(**PLAIN)
     cluster.on_next(ApiKey.PRODUCE, lambda _: ProduceResponse())
@@ -551,7 +551,7 @@ def test_metrics_have_kafkas_names() -> None:
 
 
 @pytest.mark.mechanism("P06", "P08")
-def test_memory_of_an_answer_comes_back_at_once_but_before_callbacks_that_may_need_it() -> None:
+def test_memory_of_a_response_comes_back_at_once_but_before_callbacks_that_may_need_it() -> None:
     cluster = ScriptedCluster({"t": 4})
     producer = cluster.producer(**PLAIN)
     pool = producer.accumulator.pool
@@ -574,7 +574,7 @@ def test_memory_of_an_answer_comes_back_at_once_but_before_callbacks_that_may_ne
 
 @pytest.mark.mechanism("P08")
 @pytest.mark.parametrize("seed", range(40))
-def test_the_short_way_of_an_answer_and_the_long_one_do_the_same(seed: int) -> None:
+def test_the_short_way_of_a_response_and_the_long_one_do_the_same(seed: int) -> None:
     """Answers to one batch, as they should be and as they should not: the same log, futures, metrics and memory."""
 
     def run(short: bool) -> list[object]:

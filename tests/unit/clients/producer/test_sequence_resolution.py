@@ -201,7 +201,7 @@ def test_nothing_else_of_the_partition_is_sent_while_the_question_is_open() -> N
 
 
 def test_the_broker_confirms_before_the_application_is_told() -> None:
-    """That the leader has them does not mean that the replicas have: only its answer to a Produce says that."""
+    """That the leader has them does not mean that the replicas have: only its response to a Produce says that."""
     world = Forgotten()
     world.crash()
     world.cluster.run_until(world.producer, lambda: bool(world.asked))
@@ -415,7 +415,7 @@ def test_sequences_that_wrap_around() -> None:
 
 
 def test_a_later_batch_was_confirmed() -> None:
-    """The answer of one leader is lost, that of the next one is not. Nobody has to be asked about what came before."""
+    """The response of one leader is lost, that of the next one is not. The batches before it need no request."""
     world = Forgotten(count=1, written=1)
     world.settle()
     world.cluster.fates.append(Fate(delay_ms=20_000, lose_response=True))
@@ -449,7 +449,7 @@ def test_what_was_refused_each_time_is_not_there() -> None:
     assert world.epoch == 1
 
 
-def test_flush_and_close_wait_for_the_answer() -> None:
+def test_flush_and_close_wait_for_the_response() -> None:
     world = Forgotten()
     world.crash()
     world.cluster.run_while(world.producer, world.producer.flush)

@@ -89,7 +89,7 @@ def test_a_batch_that_is_sent_again_is_what_it_was(error: Errors) -> None:
     assert len(memory_of(producer)._free) == SLOTS
 
 
-def test_a_lost_answer() -> None:
+def test_a_lost_response() -> None:
     """And a producer that numbers its batches anew."""
     cluster = ScriptedCluster({"t": 1})
     producer = sharing(cluster)
@@ -138,7 +138,7 @@ def test_one_that_never_leaves_gives_its_place_back() -> None:
 
 
 def test_what_the_network_has_stays_where_it_is() -> None:
-    """Given up while it is in flight, a batch keeps its place until the answer: the broker may be looking at it."""
+    """Given up while it is in flight, a batch keeps its place until the response: the broker may be looking at it."""
     cluster = ScriptedCluster({"t": 1})
     producer = sharing(cluster)
     send(cluster, producer, numbered(0, 300)).result()

@@ -369,7 +369,7 @@ def test_a_commit_that_takes_too_long_can_be_called_again() -> None:
     assert len(cluster.requests(ApiKey.END_TXN)) == 1
 
 
-def test_a_lost_answer_to_the_end(world: World) -> None:
+def test_a_lost_response_to_the_end(world: World) -> None:
     world.producer.begin_transaction()
     world.settle(world.send(b"a"))
     lost: list[int] = []

@@ -26,7 +26,7 @@ def test_a_value_may_come_after_all_questions() -> None:
     assert told == [{"a": 1}]
 
 
-def test_without_questions_there_is_an_answer() -> None:
+def test_without_keys_there_is_a_result() -> None:
     told: list[dict[str, int]] = []
     Gathering[str, int]([], told.append).release()
     assert told == [{}]

@@ -229,7 +229,7 @@ def test_who_does_not_come_back_in_time_is_out() -> None:
     assert box.heartbeat(a, 3) is Errors.UNKNOWN_MEMBER_ID
 
 
-def test_a_join_that_is_sent_again_gets_the_same_answer() -> None:
+def test_a_join_that_is_sent_again_gets_the_same_response() -> None:
     box = GroupBox()
     member, joining = box.new_member()
     first = joining.result(0)

@@ -254,7 +254,7 @@ class ClassicGroupModel(RuleBasedStateMachine):
 
     @rule()
     def fail_over(self) -> None:
-        """Whoever waits for an answer gets none from a broker that is gone, and asks the next."""
+        """Whoever waits for a response gets none from a broker that is gone, and asks the next."""
         before = self.box
         self.box = before.restarted()
         groups = before.shard().store.groups

@@ -128,7 +128,7 @@ def test_a_retention_beyond_the_end_of_time_keeps_the_offset() -> None:
 
 
 @pytest.mark.mechanism("R09")
-def test_a_commit_is_answered_when_it_is_written_and_fetched_when_it_is_committed() -> None:
+def test_a_commit_gets_a_response_when_it_is_written_and_fetched_when_it_is_committed() -> None:
     box = GroupBox()
     box.bench.writer.commits_at_once = False
     context = MemberContext("c", "/h", 9)

@@ -22,6 +22,7 @@ from barnabas.coordinator.runtime.coordinator_record import CoordinatorRecord, C
 from barnabas.coordinator.runtime.coordinator_result import CoordinatorResult
 from barnabas.coordinator.runtime.coordinator_shard import ShardContext
 from barnabas.coordinator.runtime.coordinator_state import CoordinatorState
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.log.producers.verification_state import VerificationGuard
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -33,6 +34,7 @@ from coordinator_fixtures import RuntimeBench, not_leader
 P0 = TopicPartition("__consumer_offsets", 0)
 P1 = TopicPartition("__consumer_offsets", 1)
 SERDE = CoordinatorRecordSerde(CONSUMER_OFFSETS)
+COMMIT = TransactionEnd(7, 0, 3, ControlRecordType.COMMIT, 2)
 
 
 def put(name: str, number: int, padding: int = 0) -> CoordinatorRecord:
@@ -209,7 +211,7 @@ def test_the_states_of_a_partition(source: CoordinatorState, target: Coordinator
 
 
 @pytest.mark.mechanism("R09")
-def test_an_answer_waits_until_its_records_are_committed() -> None:
+def test_a_response_waits_until_its_records_are_committed() -> None:
     box = loaded()
     box.writer.commits_at_once = False
     first = write(box, put("a", 1))
@@ -226,7 +228,7 @@ def test_an_answer_waits_until_its_records_are_committed() -> None:
     assert committed(box) == {"a": 1, "b": 2}
 
 
-def test_an_answer_without_records_waits_for_what_it_rests_upon() -> None:
+def test_a_response_without_records_waits_for_what_it_rests_upon() -> None:
     box = loaded()
     assert write(box).result(0) == 0
     box.writer.commits_at_once = False
@@ -438,7 +440,7 @@ def test_a_transaction(result: ControlRecordType) -> None:
     batch = box.writer.logs[P0].batches[0]
     assert (batch.is_transactional, batch.producer_id, batch.producer_epoch) == (True, 7, 0)
     assert committed(box) == {}
-    box.runtime.schedule_transaction_completion("end", P0, 7, 0, 3, result, 2).result(0)
+    box.runtime.schedule_transaction_completion("end", P0, TransactionEnd(7, 0, 3, result, 2)).result(0)
     marker = box.writer.logs[P0].batches[1]
     assert marker.is_control_batch
     assert box.writer.transaction_versions[-1] == 2
@@ -480,17 +482,17 @@ def test_a_marker_that_cannot_be_written_ends_nothing() -> None:
     transactional(box, put("a", 1)).result(0)
     box.writer.fails_with = not_leader()
     with pytest.raises(NotLeaderOrFollowerError):
-        box.runtime.schedule_transaction_completion("end", P0, 7, 0, 3, ControlRecordType.COMMIT, 2).result(0)
+        box.runtime.schedule_transaction_completion("end", P0, COMMIT).result(0)
     assert table(box).pending.present == {(7, "a"): 1}
     box.writer.fails_with = None
-    box.runtime.schedule_transaction_completion("end", P0, 7, 0, 3, ControlRecordType.COMMIT, 2).result(0)
+    box.runtime.schedule_transaction_completion("end", P0, COMMIT).result(0)
     assert committed(box) == {"a": 1}
 
 
 def test_a_marker_that_is_not_committed_in_time() -> None:
     box = loaded()
     box.writer.commits_at_once = False
-    answer = box.runtime.schedule_transaction_completion("end", P0, 7, 0, 3, ControlRecordType.COMMIT, 2, timeout_ms=50)
+    answer = box.runtime.schedule_transaction_completion("end", P0, COMMIT, timeout_ms=50)
     box.advance(50)
     with pytest.raises(TimeoutError):
         answer.result(0)

@@ -20,6 +20,7 @@ from barnabas.coordinator.runtime.coordinator_runtime import CoordinatorRuntime,
 from barnabas.coordinator.runtime.coordinator_shard import ShardContext
 from barnabas.coordinator.runtime.coordinator_state import CoordinatorState
 from barnabas.coordinator.runtime.partition_writer import ReplicaPartitionWriter
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
 from barnabas.protocol.internal.consumer_offsets import OffsetCommitKey, OffsetCommitValue
@@ -113,7 +114,7 @@ def test_what_is_written_is_on_disk_and_read_again(replicas: ReplicaBox) -> None
     assert again.committed() == {"a": 19}
 
 
-def test_an_answer_waits_for_the_followers(replicas: ReplicaBox) -> None:
+def test_a_response_waits_for_the_followers(replicas: ReplicaBox) -> None:
     replicas.create_topic(P0.topic, replicas=(1, 2))
     box = Box(replicas)
     box.load()
@@ -152,7 +153,9 @@ def test_transactions_and_their_markers(replicas: ReplicaBox) -> None:
     box = Box(replicas)
     box.load()
     box.put_transactional("a", 1, epoch=3).result(0)
-    box.runtime.schedule_transaction_completion("end", P0, 9, 3, 0, ControlRecordType.COMMIT, 0).result(0)
+    box.runtime.schedule_transaction_completion("end", P0, TransactionEnd(9, 3, 0, ControlRecordType.COMMIT, 0)).result(
+        0
+    )
     again = Box(replicas)
     again.load()
     assert again.shard().transactional == [9]
@@ -181,7 +184,9 @@ def test_a_transaction_is_verified_with_its_coordinator(replicas: ReplicaBox) ->
     assert answer.result(0) is None
     assert box.put_transactional("a", 2).result(0) is None
     assert len(asked) == 1, "it goes on: there is nothing to verify"
-    box.runtime.schedule_transaction_completion("end", P0, 9, 0, 0, ControlRecordType.ABORT, 0).result(0)
+    box.runtime.schedule_transaction_completion("end", P0, TransactionEnd(9, 0, 0, ControlRecordType.ABORT, 0)).result(
+        0
+    )
     answer = box.put_transactional("a", 3)
     answers[1].set_exception(InvalidTxnStateError())
     with pytest.raises(InvalidTxnStateError):

@@ -184,7 +184,7 @@ def test_another_broker_that_cannot_be_asked_is_waited_for() -> None:
     assert len(b.completed) == 1
 
 
-def test_a_broker_that_does_not_answer_is_asked_again() -> None:
+def test_a_broker_that_does_not_respond_is_asked_again() -> None:
     b = Bench()
     b.cache.leaders = {A: OTHER}
     b.manager.add_txn_markers_to_send(transaction(A))

@@ -48,7 +48,7 @@ class Producer:
     kept: ProducerIdAndEpoch | None = None
     """The transaction that it was left by another, and that it can do nothing with but end it."""
     asked: bool | None = None
-    """What it wants its transaction to end with, if it did not hear the answer: then it asks again, and no more."""
+    """What it wants its transaction to end with, if it did not hear the response: then it asks again, and no more."""
 
 
 class TransactionMachine(RuleBasedStateMachine):

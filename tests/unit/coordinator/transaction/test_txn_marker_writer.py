@@ -12,6 +12,7 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import CoordinatorLoadInProgressError, Errors, NotCoordinatorError
 from barnabas.common.topic_names import GROUP_METADATA_TOPIC
 from barnabas.common.topic_partition import TopicPartition
+from barnabas.coordinator.runtime.transaction_end import TransactionEnd
 from barnabas.coordinator.transaction.pending_complete_txn import TxnMarker
 from barnabas.coordinator.transaction.txn_marker_writer import MarkerErrors, TxnMarkerWriter
 from barnabas.log.append_origin import AppendOrigin
@@ -95,7 +96,7 @@ def test_a_marker_is_a_control_batch_of_the_producer() -> None:
     assert EndTransactionMarker.parse(record) == EndTransactionMarker(ControlRecordType.COMMIT, 5)
 
 
-def test_the_answer_comes_when_all_is_said() -> None:
+def test_the_response_comes_when_all_is_said() -> None:
     b = Bench()
     b.replicas.missing = {B}
     b.replicas.errors = {C: Errors.NOT_ENOUGH_REPLICAS}
@@ -114,7 +115,7 @@ def test_the_answer_comes_when_all_is_said() -> None:
     ]
 
 
-def test_no_markers_are_answered_too() -> None:
+def test_no_markers_get_a_response_too() -> None:
     b = Bench()
     b.write()
     b.write(marker())
@@ -151,7 +152,7 @@ def test_a_partition_that_is_listed_twice_gets_one_marker() -> None:
 def test_offsets_are_completed_by_the_group_coordinator() -> None:
     b = Bench()
     b.write(marker(OFFSETS))
-    assert b.groups.completions == [(OFFSETS, 7, 3, 5, ControlRecordType.COMMIT, 2, 500)]
+    assert b.groups.completions == [(OFFSETS, TransactionEnd(7, 3, 5, ControlRecordType.COMMIT, 2), 500)]
     assert not b.replicas.appended
 
 

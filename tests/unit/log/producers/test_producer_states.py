@@ -94,7 +94,7 @@ def test_the_state_changes_only_with_the_update() -> None:
     assert not states.is_empty
 
 
-def test_five_batches_are_remembered_and_answered_with_their_offsets() -> None:
+def test_five_batches_are_remembered_and_acknowledged_with_their_offsets() -> None:
     states = new_states()
     for number in range(7):
         append(states, data_batch(1, number * 10, number * 3, 3, timestamp=NOW + number))

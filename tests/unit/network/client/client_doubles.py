@@ -52,7 +52,7 @@ def answer_to(sent: Sent, body: Response, version: int | None = None) -> bytes:
 
 
 def all_versions(**changed: tuple[int, int] | None) -> ApiVersionsResponse:
-    """The answer of a node that has what this client has, but for what is said here: ``METADATA=(0, 5)``."""
+    """The response of a node that has what this client has, but for what is said here: ``METADATA=(0, 5)``."""
     rows = []
     for key in ApiKey:
         spoken = changed.get(key.name, key.stable_versions)

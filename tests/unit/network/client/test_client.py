@@ -290,7 +290,7 @@ def test_a_ready_connection_that_ends(state: ChannelState, error: Exception | No
 # -- requests
 
 
-def test_a_request_goes_out_and_its_answer_comes_back() -> None:
+def test_a_request_goes_out_and_its_response_comes_back() -> None:
     harness = Harness()
     harness.make_ready()
     seen: list[ClientResponse] = []
@@ -360,7 +360,7 @@ def test_nothing_more_is_sent_where_a_write_has_failed() -> None:
     assert harness.client.connection_failed(NODE)
 
 
-def test_answers_belong_to_requests_in_order() -> None:
+def test_responses_belong_to_requests_in_order() -> None:
     harness = Harness()
     harness.make_ready()
     requests = [harness.send(beat(str(number))) for number in range(4)]
@@ -414,7 +414,7 @@ def test_correlation_ids_leave_out_those_of_sasl_and_start_again_below_zero() ->
     assert made == [2**31 - 10, 2**31 - 9, -(2**31), -(2**31) + 1]
 
 
-def test_a_request_without_an_answer_is_done_when_it_has_gone_out() -> None:
+def test_a_request_without_a_response_is_done_when_it_has_gone_out() -> None:
     harness = Harness()
     harness.make_ready()
     seen: list[ClientResponse] = []
@@ -429,7 +429,7 @@ def test_a_request_without_an_answer_is_done_when_it_has_gone_out() -> None:
     assert not harness.client.has_in_flight_requests()
 
 
-def test_a_long_request_without_an_answer_is_done_with_its_last_byte() -> None:
+def test_a_long_request_without_a_response_is_done_with_its_last_byte() -> None:
     harness = Harness()
     harness.make_ready()
     harness.send(beat())
@@ -443,7 +443,7 @@ def test_a_long_request_without_an_answer_is_done_with_its_last_byte() -> None:
     assert len(harness.poll()) == 1
 
 
-def test_a_request_without_an_answer_that_did_not_go_out_is_disconnected() -> None:
+def test_a_request_without_a_response_that_did_not_go_out_is_disconnected() -> None:
     harness = Harness()
     harness.make_ready()
     harness.selector.let_through("1", 5)
@@ -547,7 +547,7 @@ def test_a_value_that_does_not_fit_is_the_callers_mistake_and_leaves_nothing_beh
 # -- time-outs
 
 
-def test_a_late_answer_costs_the_connection_and_all_requests_on_it() -> None:
+def test_a_late_response_costs_the_connection_and_all_requests_on_it() -> None:
     harness = Harness(request_timeout_ms=1000)
     harness.make_ready()
     harness.make_ready(OTHER)
@@ -570,7 +570,7 @@ def test_a_late_answer_costs_the_connection_and_all_requests_on_it() -> None:
     assert harness.client.in_flight_request_count() == 1
 
 
-def test_an_answer_in_the_last_millisecond_is_in_time() -> None:
+def test_a_response_in_the_last_millisecond_is_in_time() -> None:
     harness = Harness(request_timeout_ms=1000)
     harness.make_ready()
     harness.send(beat())
@@ -615,7 +615,7 @@ def lost_because_of(harness: Harness, payload: bytes) -> list[ClientResponse]:
     return responses
 
 
-def test_the_answer_to_another_request_costs_the_connection() -> None:
+def test_the_response_to_another_request_costs_the_connection() -> None:
     harness = Harness()
     harness.make_ready()
     requests = [harness.send(beat()) for _ in range(3)]
@@ -630,7 +630,7 @@ def test_the_answer_to_another_request_costs_the_connection() -> None:
 
 
 @pytest.mark.parametrize("broken", ["", "ab", "cut", "grown"])
-def test_a_broken_answer_costs_the_connection(broken: str) -> None:
+def test_a_broken_response_costs_the_connection(broken: str) -> None:
     harness = Harness()
     harness.make_ready()
     harness.send(MetadataRequest())
@@ -641,14 +641,14 @@ def test_a_broken_answer_costs_the_connection(broken: str) -> None:
     assert "sent an invalid response" in harness.last_error()
 
 
-def test_an_answer_that_nobody_waits_for_costs_the_connection() -> None:
+def test_a_response_that_nobody_waits_for_costs_the_connection() -> None:
     harness = Harness()
     harness.make_ready()
     assert lost_because_of(harness, b"0123456789") == []
     assert "10 bytes without a request in flight" in harness.last_error()
 
 
-def test_an_answer_to_a_request_that_wants_none_costs_the_connection() -> None:
+def test_a_response_to_a_request_that_wants_none_costs_the_connection() -> None:
     harness = Harness()
     harness.make_ready()
     harness.selector.let_through("1", 5)
@@ -658,7 +658,7 @@ def test_an_answer_to_a_request_that_wants_none_costs_the_connection() -> None:
     assert response.disconnected
 
 
-def test_an_answer_before_the_request_has_gone_out_costs_the_connection() -> None:
+def test_a_response_before_the_request_has_gone_out_costs_the_connection() -> None:
     """Or the connection would look free for the next request while it is still busy with this one."""
     harness = Harness()
     harness.make_ready()

@@ -138,7 +138,7 @@ def large(size: int) -> ProduceRequest:
 # -- the ordinary
 
 
-def test_connect_negotiate_ask_answer(real: Real) -> None:
+def test_connect_negotiate_request_response(real: Real) -> None:
     seen: list[str | None] = []
 
     def script(peer: Peer) -> None:
@@ -207,7 +207,7 @@ def test_a_broker_says_which_version_to_ask_in(real: Real) -> None:
     assert asked == [5, 3]
 
 
-def test_requests_are_pipelined_up_to_the_limit_and_answered_in_order(real: Real) -> None:
+def test_requests_are_pipelined_up_to_the_limit_and_get_responses_in_order(real: Real) -> None:
     arrived = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -334,7 +334,7 @@ def test_a_connection_that_ends_with_requests_in_flight(real: Real) -> None:
 
 
 def test_a_reset_while_a_request_is_going_out(real: Real) -> None:
-    """An answer and the reset can arrive in one poll: the answer counts, and the rest ends as disconnected."""
+    """A response and the reset can arrive in one poll: the response counts, and the rest ends as disconnected."""
     go_on = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -381,7 +381,7 @@ def test_the_client_reconnects_after_its_back_off(real: Real) -> None:
         real.client.close()
 
 
-def test_a_request_that_is_not_answered_in_time(real: Real) -> None:
+def test_a_request_that_gets_no_response_in_time(real: Real) -> None:
     hung_up = threading.Event()
 
     def script(peer: Peer) -> None:
@@ -471,7 +471,7 @@ def test_a_port_that_does_not_exist(real: Real, port: int) -> None:
     assert not real.selector.channels
 
 
-def test_an_answer_to_another_request(real: Real) -> None:
+def test_a_response_to_another_request(real: Real) -> None:
     def script(peer: Peer) -> None:
         peer.negotiate()
         peer.read()
@@ -489,7 +489,7 @@ def test_an_answer_to_another_request(real: Real) -> None:
 
 
 @pytest.mark.parametrize("length", [b"\x00\x00\x08\x01", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff"])
-def test_an_answer_that_is_too_large(real: Real, length: bytes) -> None:
+def test_a_response_that_is_too_large(real: Real, length: bytes) -> None:
     def script(peer: Peer) -> None:
         peer.negotiate()
         peer.read()

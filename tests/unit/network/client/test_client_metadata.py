@@ -74,7 +74,7 @@ def test_a_metadata_request_that_cannot_be_sent_waits_for_the_connection_to_repo
 
 
 @pytest.mark.parametrize("how", ["lost", "timed out", "disconnected", "closed"])
-def test_a_metadata_request_that_is_not_answered_has_failed(how: str) -> None:
+def test_a_metadata_request_that_gets_no_response_has_failed(how: str) -> None:
     harness = Harness(nodes=[NODE])
     harness.make_ready()
     harness.updater.wanted = MetadataRequest()

@@ -230,7 +230,7 @@ def test_a_connection_closed_without_a_word_may_be_a_tls_listener(error: Excepti
     )
 
 
-def test_a_frame_that_answers_nothing_raises_doubt() -> None:
+def test_a_frame_that_responds_to_nothing_raises_doubt() -> None:
     harness = Harness()
     harness.connect()
     harness.selector.deliver("1", b"what is this?")
@@ -239,7 +239,7 @@ def test_a_frame_that_answers_nothing_raises_doubt() -> None:
     assert "may not be a Kafka broker" in harness.last_error()
 
 
-def test_a_large_answer_of_a_node_that_is_known_is_not_taken_for_letters() -> None:
+def test_a_large_response_of_a_node_that_is_known_is_not_taken_for_letters() -> None:
     harness = Harness()
     harness.make_ready()
     harness.send(HeartbeatRequest())

@@ -137,7 +137,7 @@ def test_no_throttle_time_no_waiting(throttle_ms: int) -> None:
     assert harness.ready()
 
 
-def test_the_first_answer_can_throttle_as_well() -> None:
+def test_the_first_response_can_throttle_as_well() -> None:
     harness = Harness()
     versions = all_versions()
     versions.throttle_time_ms = 40

@@ -1,4 +1,4 @@
-"""Requests in flight: order, limit, time-outs, and what makes bytes the answer to a request."""
+"""Requests in flight: order, limit, time-outs, and what makes bytes the response to a request."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def payload(body: Response, version: int, correlation_id: int) -> memoryview:
 # -- order and limit
 
 
-def test_answers_are_for_the_oldest_and_sends_for_the_newest() -> None:
+def test_responses_are_for_the_oldest_and_sends_for_the_newest() -> None:
     requests = InFlightRequests(5)
     first, second, third = (in_flight(number) for number in range(3))
     for request in (first, second, third):
@@ -182,7 +182,7 @@ def test_the_short_cut_for_time_outs_never_misses_one(steps: list[tuple[str, str
 
 
 @pytest.mark.parametrize("version", [0, 3, 4])
-def test_an_answer_is_read_in_the_version_of_its_request(version: int) -> None:
+def test_a_response_is_read_in_the_version_of_its_request(version: int) -> None:
     body = HeartbeatResponse(error_code=27, throttle_time_ms=5 if version else 0)
     assert in_flight(8, version=version).decode(payload(body, version, 8)) == body
 
@@ -201,7 +201,7 @@ def test_tagged_fields_of_a_later_header_are_stepped_over() -> None:
 
 
 @given(st.binary(max_size=80), st.integers(0, 4))
-def test_any_bytes_are_an_answer_or_a_protocol_error(data: bytes, version: int) -> None:
+def test_any_bytes_are_a_response_or_a_protocol_error(data: bytes, version: int) -> None:
     request = in_flight(0, version=version)
     for bytes_after_id in (data, bytes(4) + data):
         with contextlib.suppress(ProtocolError):
@@ -209,7 +209,7 @@ def test_any_bytes_are_an_answer_or_a_protocol_error(data: bytes, version: int) 
 
 
 @pytest.mark.parametrize("rows", [[], [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=3)]])
-def test_a_refused_api_versions_request_is_answered_in_version_0(rows: list[ApiVersion]) -> None:
+def test_a_refused_api_versions_request_gets_a_response_in_version_0(rows: list[ApiVersion]) -> None:
     refusal = ApiVersionsResponse(error_code=Errors.UNSUPPORTED_VERSION, api_keys=rows)
     request = in_flight(3, body=ApiVersionsRequest(), version=5)
     assert request.decode(payload(refusal, 0, 3)) == refusal

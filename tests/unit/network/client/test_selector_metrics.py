@@ -51,7 +51,7 @@ class Measured(Harness):
         return found
 
     def exchange(self, *topics: str) -> tuple[int, int]:
-        """One request and its answer; returns their sizes."""
+        """One request and its response; returns their sizes."""
         sent, received = self.value("outgoing-byte-total"), self.value("incoming-byte-total")
         self.send(MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics]))
         asked = self.selector.sent.pop()

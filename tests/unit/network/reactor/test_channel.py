@@ -236,7 +236,7 @@ def test_a_small_part_of_a_large_buffer_is_not_used() -> None:
     assert receive(channel, transport, large(b"c", 9 * LARGE)).obj is buffer
 
 
-def test_large_answers_may_become_larger() -> None:
+def test_large_responses_may_become_larger() -> None:
     """Memory that the first one has touched is there for the next one, which is twice as large."""
     transport = ChunkTransport()
     channel = make(transport, max_size=1 << 24)
@@ -248,7 +248,7 @@ def test_large_answers_may_become_larger() -> None:
     assert with_room_to_grow(2 * GROWN) >= 2 * GROWN
 
 
-def test_a_client_gets_a_buffer_for_the_whole_answer_at_once_and_a_server_does_not() -> None:
+def test_a_client_gets_a_buffer_for_the_whole_response_at_once_and_a_server_does_not() -> None:
     size = 5 * FIRST_ALLOCATION
     data = framed(bytes(size))
     for is_client in (True, False):
@@ -263,7 +263,7 @@ def test_a_client_gets_a_buffer_for_the_whole_answer_at_once_and_a_server_does_n
         assert not channel.spares or channel.spares == [first]
 
 
-def test_the_buffer_of_a_huge_answer_is_not_kept() -> None:
+def test_the_buffer_of_a_huge_response_is_not_kept() -> None:
     size = WHOLE_ALLOCATION + 1
     transport = ChunkTransport()
     channel = make(transport, max_size=size)

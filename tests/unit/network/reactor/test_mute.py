@@ -82,7 +82,7 @@ def test_muting_keeps_what_is_still_to_come(state: ChannelMuteState) -> None:
     [[SENT], [STARTED, SENT, ENDED], [STARTED, ENDED, SENT]],
     ids=lambda events: "-".join(e.name for e in events),
 )
-def test_a_channel_is_read_on_after_its_answer_and_its_throttle(events: list[ChannelMuteEvent]) -> None:
+def test_a_channel_is_read_on_after_its_response_and_its_throttle(events: list[ChannelMuteEvent]) -> None:
     channel = channel_in(NOT_MUTED)
     mute(channel)
     channel.handle_mute_event(RECEIVED)

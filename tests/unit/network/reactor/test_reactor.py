@@ -158,7 +158,7 @@ def test_the_end_of_the_stream_is_told(reactor: Any) -> None:
 
 
 @pytest.mark.mechanism("N10")
-def test_an_answer_that_goes_out_at_once_ends_its_request_and_unmutes_the_channel(reactor: Any) -> None:
+def test_a_response_that_goes_out_at_once_ends_its_request_and_unmutes_the_channel(reactor: Any) -> None:
     selector, channel, request = reactor_of(reactor), channel_of(reactor, Wire()), Answered()
     selector.channels["c"] = channel
     selector.request_received(channel)
@@ -173,7 +173,7 @@ def test_an_answer_that_goes_out_at_once_ends_its_request_and_unmutes_the_channe
 
 @pytest.mark.mechanism("N10")
 @pytest.mark.parametrize("room", [0, 2])
-def test_an_answer_that_does_not_fit_waits_for_room(reactor: Any, room: int) -> None:
+def test_a_response_that_does_not_fit_waits_for_room(reactor: Any, room: int) -> None:
     selector, channel, request = reactor_of(reactor), channel_of(reactor, Wire()), Answered()
     selector.channels["c"] = channel
     selector.request_received(channel)
@@ -217,12 +217,12 @@ def test_a_send_that_fails_raises(reactor: Any, error: Exception) -> None:
 
 
 @pytest.mark.mechanism("N10")
-def test_an_answer_for_a_channel_that_is_gone_is_not_sent(reactor: Any) -> None:
+def test_a_response_for_a_channel_that_is_gone_is_not_sent(reactor: Any) -> None:
     assert reactor_of(reactor).respond(reactor.NetworkSend([b"answer"], Answered())) == reactor.GONE
 
 
 @pytest.mark.mechanism("N08")
-def test_after_the_answer_the_channel_goes_on_where_it_was(reactor: Any) -> None:
+def test_after_the_response_the_channel_goes_on_where_it_was(reactor: Any) -> None:
     selector, channel = reactor_of(reactor), channel_of(reactor, Wire(framed(b"1", b"2")))
 
     def answered() -> tuple[bool, bool]:
@@ -335,7 +335,7 @@ def test_the_time_spent_on_a_channel_is_added_up_if_asked_for(reactor: Any) -> N
 
 @pytest.mark.mechanism("N20")
 @pytest.mark.parametrize("room", [0, 10], ids=["on its way", "sent"])
-def test_the_time_that_an_answer_takes_is_added_if_asked_for(reactor: Any, room: int) -> None:
+def test_the_time_that_a_response_takes_is_added_if_asked_for(reactor: Any, room: int) -> None:
     selector, channel, request = reactor_of(reactor), channel_of(reactor, Wire()), Answered()
     selector.record_time_per_connection = True
     selector.channels["c"] = channel

@@ -123,7 +123,7 @@ def test_a_muted_channel_with_data_does_not_keep_the_loop_busy() -> None:
 
 
 @pytest.mark.mechanism("N08")
-def test_a_client_that_waits_for_its_answers_is_never_taken_out_of_the_poller() -> None:
+def test_a_client_that_waits_for_its_responses_is_never_taken_out_of_the_poller() -> None:
     with bench() as b:
         channel, client = b.connect()
         for number in range(5):
@@ -136,8 +136,8 @@ def test_a_client_that_waits_for_its_answers_is_never_taken_out_of_the_poller() 
 
 
 @pytest.mark.mechanism("N08")
-def test_a_client_that_does_not_wait_for_its_answers_is_read_without_asking_the_poller() -> None:
-    """It is taken out once. From then on a read follows every answer, and it is put back when that finds nothing."""
+def test_a_client_that_does_not_wait_for_its_responses_is_read_without_asking_the_poller() -> None:
+    """It is taken out once. From then on a read follows every response, and it is put back when that finds nothing."""
     with bench() as b:
         channel, client = b.connect()
         client.send(framed(b"0"))

@@ -154,8 +154,8 @@ def test_a_connection_that_is_active_is_never_closed() -> None:
 
 
 @pytest.mark.mechanism("N18")
-def test_getting_an_answer_counts_as_activity() -> None:
-    """A long poll: the request came a while ago, its answer is just out, and the client has not asked again yet."""
+def test_getting_a_response_counts_as_activity() -> None:
+    """A long poll: the request came a while ago, its response is just out, and the client has not asked again yet."""
     with bench(connections_max_idle_ms=1000) as b:
         channel, client = b.connect()
         client.send(framed(b"wait for data"))
@@ -310,7 +310,7 @@ def test_a_channel_that_is_lost_is_kept_until_its_requests_are_handled() -> None
 
 
 @pytest.mark.mechanism("N21")
-def test_an_answer_for_a_channel_that_is_lost_ends_it() -> None:
+def test_a_response_for_a_channel_that_is_lost_ends_it() -> None:
     with bench(connections_max_idle_ms=1000) as b:
         channel, client = b.connect()
         client.send(framed(b"1", b"2"))

@@ -14,7 +14,7 @@ from unit.network.reactor.selector_bench import Bench, bench, framed
 
 
 @pytest.mark.mechanism("N10")
-def test_an_answer_that_fits_goes_out_at_once() -> None:
+def test_a_response_that_fits_goes_out_at_once() -> None:
     with bench() as b:
         channel, client = b.connect()
         assert b.selector.send(channel, NetworkSend([b"\0\0\0\4answ"]))
@@ -23,7 +23,7 @@ def test_an_answer_that_fits_goes_out_at_once() -> None:
 
 
 @pytest.mark.mechanism("N10")
-def test_an_answer_that_does_not_fit_goes_out_bit_by_bit() -> None:
+def test_a_response_that_does_not_fit_goes_out_bit_by_bit() -> None:
     with bench() as b:
         channel, client = b.connect(buffers=8192)
         answer = bytes(range(256)) * 1_200
@@ -64,7 +64,7 @@ def test_a_finished_send_is_reported_once() -> None:
 
 @pytest.mark.mechanism("N10")
 @pytest.mark.parametrize("muted", [False, True], ids=["client", "server"])
-def test_a_peer_that_vanishes_while_its_answer_goes_out_is_lost_for_good(muted: bool) -> None:
+def test_a_peer_that_vanishes_while_its_response_goes_out_is_lost_for_good(muted: bool) -> None:
     """Also if its request is still counted as being handled: nothing would ever come to end that."""
     with bench() as b:
         channel, client = b.connect(buffers=8192)
@@ -82,7 +82,7 @@ def test_a_peer_that_vanishes_while_its_answer_goes_out_is_lost_for_good(muted: 
 
 
 @pytest.mark.mechanism("N10")
-def test_an_answer_to_a_peer_that_is_gone_loses_the_connection() -> None:
+def test_a_response_to_a_peer_that_is_gone_loses_the_connection() -> None:
     with bench() as b:
         channel, client = b.connect()
         client.send(framed(b"1"))

@@ -91,7 +91,7 @@ class Peer:
 
 class Server:
     """A selector, and what a processor does with it: requests are answered after a while, in any order, and throttled
-    before the answer, or not at all; what is throttled is let go before or after the answer."""
+    before the response, or not at all; what is throttled is let go before or after the response."""
 
     def __init__(self, random: random.Random, pool: MemoryPool) -> None:
         self.random = random

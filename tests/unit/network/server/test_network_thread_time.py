@@ -11,7 +11,7 @@ from network_fixtures import WAIT_S, Policy, every_policy, heartbeat, serving
 
 @pytest.mark.mechanism("Q07")
 @every_policy
-def test_the_time_for_reading_and_sending_is_told_with_the_answer_if_wanted(policy: Policy) -> None:
+def test_the_time_for_reading_and_sending_is_told_with_the_response_if_wanted(policy: Policy) -> None:
     with serving(policy) as server:
         client = server.connect()
 

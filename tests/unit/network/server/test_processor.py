@@ -194,7 +194,7 @@ def test_an_error_in_a_turn_does_not_end_the_thread(
 
 @pytest.mark.mechanism("N08")
 @every_policy
-def test_the_next_request_of_a_connection_is_taken_after_the_answer_to_the_one_before(policy: Policy) -> None:
+def test_the_next_request_of_a_connection_is_taken_after_the_response_to_the_one_before(policy: Policy) -> None:
     with stepping(policy) as s:
         client, other = s.connect(), s.connect()
         client.send(heartbeat(1), heartbeat(2), heartbeat(3))
@@ -371,7 +371,7 @@ def test_the_index_starts_again_after_the_largest_number() -> None:
 
 @pytest.mark.mechanism("N19")
 @every_policy
-def test_a_late_answer_does_not_get_to_the_next_connection_of_the_same_ports(policy: Policy) -> None:
+def test_a_late_response_does_not_get_to_the_next_connection_of_the_same_ports(policy: Policy) -> None:
     with stepping(policy) as s:
         old = s.connect(source=("127.0.0.1", 0))
         address = old.socket.getsockname()

@@ -167,7 +167,7 @@ def test_every_moment_of_a_request_is_noted_where_it_happens(policy: Policy, lar
 
 @pytest.mark.mechanism("N20")
 def test_throttling_does_not_move_the_moments_of_a_request() -> None:
-    """The throttle of a request may start or end while its answer is on its way out."""
+    """The throttle of a request may start or end while its response is on its way out."""
     with stepping() as s:
         client = s.connect(receive_buffer=8192)
         s.only_channel.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
@@ -191,7 +191,7 @@ def test_throttling_does_not_move_the_moments_of_a_request() -> None:
 @pytest.mark.mechanism("N20")
 @every_policy
 @pytest.mark.parametrize("kind", ["send_no_op_response", "close_connection"])
-def test_a_request_without_an_answer_has_a_timeline_too(policy: Policy, kind: str) -> None:
+def test_a_request_without_a_response_has_a_timeline_too(policy: Policy, kind: str) -> None:
     with stepping(policy) as s:
         request = s.receive_one(s.connect(), leave_group(1))
         s.clock.advance(7)

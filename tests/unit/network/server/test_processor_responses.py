@@ -31,7 +31,7 @@ WAIT_MS = WAIT_S * 1000
 
 @pytest.mark.mechanism("N10")
 @every_policy
-def test_an_answer_is_sent_and_the_connection_is_read_on(policy: Policy) -> None:
+def test_a_response_is_sent_and_the_connection_is_read_on(policy: Policy) -> None:
     with stepping(policy) as s:
         client = s.connect()
         for number in range(3):
@@ -90,7 +90,7 @@ def test_a_dropped_connection_counts_its_half_sent_request_once(policy: Policy) 
 @pytest.mark.mechanism("N10")
 @every_policy
 @pytest.mark.parametrize("ends_first", [False, True], ids=["answer-first", "throttle-ends-first"])
-def test_a_throttled_client_has_its_answer_at_once_and_is_read_on_later(policy: Policy, ends_first: bool) -> None:
+def test_a_throttled_client_has_its_response_at_once_and_is_read_on_later(policy: Policy, ends_first: bool) -> None:
     with stepping(policy) as s:
         client = s.connect()
         client.send(heartbeat(1), heartbeat(2))
@@ -154,7 +154,7 @@ def test_a_request_has_exactly_one_end(kind: str) -> None:
 
 
 @pytest.mark.mechanism("N10")
-def test_of_many_threads_that_answer_one_wins() -> None:
+def test_of_many_threads_that_respond_one_wins() -> None:
     with stepping() as s:
         client = s.connect()
         for number in range(30):
@@ -214,7 +214,7 @@ def test_an_end_without_bytes_for_a_connection_that_is_gone_is_only_counted(poli
 
 @pytest.mark.mechanism("N10")
 @every_policy
-def test_a_peer_that_vanishes_while_its_answer_goes_out_leaves_nothing_behind(policy: Policy) -> None:
+def test_a_peer_that_vanishes_while_its_response_goes_out_leaves_nothing_behind(policy: Policy) -> None:
     with stepping(policy) as s:
         client = s.connect(receive_buffer=8192)
         channel = s.only_channel
@@ -231,7 +231,7 @@ def test_a_peer_that_vanishes_while_its_answer_goes_out_leaves_nothing_behind(po
 
 @pytest.mark.mechanism("N10")
 @every_policy
-def test_a_large_answer_is_sent_over_many_turns(policy: Policy) -> None:
+def test_a_large_response_is_sent_over_many_turns(policy: Policy) -> None:
     with stepping(policy) as s:
         client, other = s.connect(receive_buffer=8192), s.connect()
         body = bytes(range(256)) * 2000
@@ -251,7 +251,7 @@ def test_a_large_answer_is_sent_over_many_turns(policy: Policy) -> None:
 
 
 @pytest.mark.mechanism("N10")
-def test_an_error_while_completing_an_answer_ends_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_while_completing_a_response_ends_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
     with stepping() as s, caplog.at_level(logging.ERROR):
         client = s.connect(receive_buffer=8192)
         s.only_channel.transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
@@ -283,7 +283,7 @@ def test_an_error_while_completing_an_answer_ends_its_connection_only(caplog: py
 def test_a_connection_that_expires_while_its_requests_are_handled_is_kept_for_them(
     policy: Policy, answered: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Requests without answers are all handled; the first answer has nowhere to go, and ends it."""
+    """Requests without responses are all handled; the first response has nowhere to go, and ends it."""
     config = SocketServerConfig(connections_max_idle_ms=60_000)
     with stepping(policy, config=config) as s, caplog.at_level(logging.WARNING):
         client = s.connect()

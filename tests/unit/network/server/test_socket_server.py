@@ -358,7 +358,7 @@ def test_listeners_are_added_and_removed_while_the_others_serve() -> None:
 
 
 @pytest.mark.mechanism("N23")
-def test_the_answer_to_a_connection_of_a_processor_that_is_gone_is_dropped() -> None:
+def test_the_response_to_a_connection_of_a_processor_that_is_gone_is_dropped() -> None:
     with serving(Policy.QUEUE, num_network_threads=2) as server:
         clients = [server.connect(), server.connect()]
         for client in clients:

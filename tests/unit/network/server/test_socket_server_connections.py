@@ -65,7 +65,7 @@ def test_a_handler_that_raises_ends_that_connection_only(policy: Policy, caplog:
 
 @pytest.mark.mechanism("N10")
 @every_policy
-def test_a_throttled_connection_gets_its_answer_and_is_not_read_until_the_throttle_ends(policy: Policy) -> None:
+def test_a_throttled_connection_gets_its_response_and_is_not_read_until_the_throttle_ends(policy: Policy) -> None:
     handled: queue.Queue[Request] = queue.Queue()
 
     def handle(request: Request, local: RequestLocal) -> None:
@@ -90,7 +90,7 @@ def test_a_throttled_connection_gets_its_answer_and_is_not_read_until_the_thrott
 
 @pytest.mark.mechanism("N10")
 @every_policy
-def test_requests_without_answers_are_read_one_after_the_other(policy: Policy) -> None:
+def test_requests_without_responses_are_read_one_after_the_other(policy: Policy) -> None:
     handled: queue.Queue[int] = queue.Queue()
 
     def handle(request: Request, local: RequestLocal) -> None:
@@ -109,7 +109,7 @@ def test_requests_without_answers_are_read_one_after_the_other(policy: Policy) -
 
 @pytest.mark.mechanism("N10")
 @every_policy
-def test_an_error_of_a_request_without_an_answer_is_told_by_closing(policy: Policy) -> None:
+def test_an_error_of_a_request_without_a_response_is_told_by_closing(policy: Policy) -> None:
     def handle(request: Request, local: RequestLocal) -> None:
         if request.correlation_id == 2:
             server.channel.close_connection(request)
@@ -126,7 +126,7 @@ def test_an_error_of_a_request_without_an_answer_is_told_by_closing(policy: Poli
 @pytest.mark.mechanism("N10")
 @every_policy
 @pytest.mark.parametrize("bounded", [False, True], ids=["unbounded", "bounded"])
-def test_large_requests_and_answers_go_through_whole(policy: Policy, bounded: bool) -> None:
+def test_large_requests_and_responses_go_through_whole(policy: Policy, bounded: bool) -> None:
     def handle(request: Request, local: RequestLocal) -> None:
         assert request.buffer is not None
         server.answer(request, bytes(request.buffer))
@@ -192,7 +192,7 @@ def _end(client: Client, how: str) -> None:
 
 @pytest.mark.mechanism("N21")
 @every_policy
-def test_a_peer_that_has_said_all_it_has_to_say_still_gets_its_answers(policy: Policy) -> None:
+def test_a_peer_that_has_said_all_it_has_to_say_still_gets_its_responses(policy: Policy) -> None:
     echo = Echo()
     with serving(policy, echo) as server:
         echo.server = server

@@ -99,7 +99,7 @@ def test_pipelined_requests_of_a_connection_are_handled_one_by_one_in_order(
 
 @pytest.mark.mechanism("N08")
 @every_policy
-def test_answers_of_any_order_go_to_their_connections(policy: Policy) -> None:
+def test_responses_of_any_order_go_to_their_connections(policy: Policy) -> None:
     """Requests that wait in a purgatory are answered from other threads, in whatever order they complete."""
     with serving(policy, num_network_threads=2) as server:
         clients = [server.connect() for _ in range(8)]

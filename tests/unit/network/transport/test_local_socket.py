@@ -278,7 +278,7 @@ def tcp_ports() -> set[tuple[int, int]]:
     return {(int(own[2], 16), int(other[2], 16)) for own, other in ends if own[0] == LOOPBACK}
 
 
-def test_large_requests_and_answers_get_through() -> None:
+def test_large_requests_and_responses_get_through() -> None:
     with broker() as (script, server), client_of(server) as real:
         real.make_ready()
         for _ in range(3):
@@ -550,7 +550,7 @@ def test_a_tag_with_something_else_in_it_is_no_offer() -> None:
     assert LocalSocketOffer.in_answer(ApiVersionsResponse()) is None
 
 
-def test_an_offer_gets_through_an_answer_as_it_is() -> None:
+def test_an_offer_gets_through_a_response_as_it_is() -> None:
     offer = LocalSocketOffer.on(
         ("::ffff:127.0.0.1", 9092, 0, 0), ("::ffff:127.0.0.1", 40000, 0, 0), PREFIX + b"b", PREFIX + b"c"
     )
@@ -685,7 +685,7 @@ def test_a_connection_moves_throttled_and_is_not_read_before_that_is_over() -> N
 
 
 def test_a_unix_socket_is_never_told_to_wait_for_more() -> None:
-    """It would have no effect, and costs a call for each large answer."""
+    """It would have no effect, and costs a call for each large response."""
     left, right = socket.socketpair(socket.AF_UNIX)
     with left, right:
         PlaintextTransportLayer(left).expect(1000)

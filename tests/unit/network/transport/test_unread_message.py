@@ -553,7 +553,7 @@ class LogBroker(Broker):
 
 
 def fetch(real: Real) -> memoryview:
-    """The records of an answer, of which nothing else is kept."""
+    """The records of a response, of which nothing else is kept."""
     found: list[memoryview] = []
 
     def keep(response: ClientResponse) -> None:
@@ -569,7 +569,7 @@ def fetch(real: Real) -> memoryview:
 
 
 def test_a_client_says_whether_its_files_are_left(log: Log) -> None:
-    """For every answer anew; and with the client all is closed."""
+    """For every response anew; and with the client all is closed."""
     script = LogBroker(log)
     with serving(Policy.DIRECT, script, local_socket_enable=True) as server:
         script.server = server
@@ -586,5 +586,5 @@ def test_a_client_says_whether_its_files_are_left(log: Log) -> None:
                 assert records == log.content[9 : 9 + LEAST_BYTES]
             fetch(real)
             until(partial(log.has_left_open, 1), "a file left open", LIMIT_S)
-            real.client.poll(0, real.now)  # the selector has the last answer until then
+            real.client.poll(0, real.now)  # the selector has the last response until then
         assert log.left_open() == 0

@@ -246,7 +246,7 @@ def test_values_that_take_less_room_than_they_are_given() -> None:
 
 
 @compiled
-def test_several_answers_of_which_some_are_long() -> None:
+def test_several_responses_of_which_some_are_long() -> None:
     """Each long one is a chunk; the others that follow each other are one together."""
     short = [bytes(long_records(3, base, b"k", base)) for base in (0, 10, 20, 30)]
     other = RecordBatchBuilder(base_offset=3000, compression=CompressionType.GZIP)
@@ -324,7 +324,7 @@ def answers(chance: random.Random) -> list[tuple[memoryview, int]]:
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_several_answers_fill_the_same_columns(later: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_responses_fill_the_same_columns(later: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is in them, and whatever is wrong with some: rows, and their order, are those of each by itself."""
     monkeypatch.setattr(_columns_early, "EARLY_BYTES", 1 << 40 if later else 1)
     monkeypatch.setattr(_columns_early, "EARLY_RECORD_BYTES", 0)
@@ -384,7 +384,7 @@ def test_shared_columns_are_the_same_for_all(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @compiled
-def test_the_columns_of_two_answers_that_are_too_long_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_columns_of_two_responses_that_are_too_long_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     data = memoryview(bytes(long_records(1200, 0)))
     monkeypatch.setattr(_columns_early, "MAX_COLUMN_BYTES", 2_000_000)
     shared = shared_columns([(data, 0), (data, 0)])

@@ -43,7 +43,7 @@ class TestAlone:
 
     @pytest.mark.mechanism("R06")
     @pytest.mark.parametrize("acks", [0, 1, -1])
-    def test_is_answered_at_once(self, box: ReplicaBox, acks: int) -> None:
+    def test_gets_a_response_at_once(self, box: ReplicaBox, acks: int) -> None:
         partition = box.create_topic()
         box.produce({T0_ID: client_batch([b"a", b"b"])}, acks=acks, drain=False)
         result = box.only_produced()
@@ -245,7 +245,7 @@ class TestMetrics:
 class TestDelayedProduce:
     """With followers, acks=all waits for the high watermark."""
 
-    def test_it_waits_with_a_timeout_for_an_answer(self, box: ReplicaBox) -> None:
+    def test_it_waits_with_a_timeout_for_a_response(self, box: ReplicaBox) -> None:
         box.create_topic(replicas=[1, 2])
         box.produce(timeout_ms=1000)
         assert box.answers.produced == []

@@ -283,7 +283,7 @@ class TestWaiting:
         assert data.aborted_transactions is not None
         assert [(one.producer_id, one.first_offset) for one in data.aborted_transactions] == [(9, 0)]
 
-    def test_the_answer_is_read_anew(self, box: ReplicaBox) -> None:
+    def test_the_response_is_read_anew(self, box: ReplicaBox) -> None:
         box.create_topic()
         box.fetch()
         box.produce(drain=False)
@@ -478,7 +478,7 @@ class TestPreferredReadReplica:
         assert box.only_fetched().preferred_read_replica == -1
 
 
-def test_params_say_who_may_answer() -> None:
+def test_params_say_who_may_respond() -> None:
     assert consumer().fetch_only_leader
     assert not consumer(rack="r").fetch_only_leader
     assert follower(2).fetch_only_leader

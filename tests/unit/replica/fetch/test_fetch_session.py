@@ -215,7 +215,7 @@ class TestFullRequests:
         assert (response.error_code, response.session_id, sent(response)) == (0, INVALID_SESSION_ID, [("foo", 0)])
         assert len(broker.cache) == 0
 
-    def test_a_session_is_made_with_the_answer_and_not_before(self, broker: Broker) -> None:
+    def test_a_session_is_made_with_the_response_and_not_before(self, broker: Broker) -> None:
         context = broker.context(INITIAL, asking(foo_0=5, foo_1=6, bar_0=7))
         assert type(context) is FullFetchContext
         assert len(broker.cache) == 0
@@ -244,13 +244,13 @@ class TestFullRequests:
         assert context.update_and_generate_response_data({}).session_id == INVALID_SESSION_ID
         assert len(broker.cache) == 0
 
-    def test_a_full_cache_means_no_session_and_a_complete_answer(self) -> None:
+    def test_a_full_cache_means_no_session_and_a_complete_response(self) -> None:
         broker = Broker(slots=0)
         context = broker.context(INITIAL, asking(foo_0=5, foo_1=5))
         response = context.update_and_generate_response_data(news(context))
         assert (response.session_id, sent(response)) == (INVALID_SESSION_ID, [("foo", 0), ("foo", 1)])
 
-    def test_a_throttled_reader_gets_an_empty_answer_and_no_session(self, broker: Broker) -> None:
+    def test_a_throttled_reader_gets_an_empty_response_and_no_session(self, broker: Broker) -> None:
         context = broker.context(INITIAL, asking(foo_0=5))
         response = context.get_throttled_response(250)
         assert (response.throttle_time_ms, response.session_id, response.responses) == (250, INVALID_SESSION_ID, [])
@@ -313,7 +313,7 @@ class TestIncrementalRequests:
         assert context.update_and_generate_response_data({}).session_id == INVALID_SESSION_ID
         assert len(broker.cache) == 0
 
-    def test_a_partition_that_is_no_longer_in_the_session_is_not_answered(self, broker: Broker) -> None:
+    def test_a_partition_that_is_no_longer_in_the_session_gets_no_response(self, broker: Broker) -> None:
         metadata = broker.open_session(foo_0=5)
         context = broker.context(metadata)
         updates = {by_name("foo", 7): PartitionData(high_watermark=3, records=b"x")}
@@ -357,7 +357,7 @@ class TestIncrementalRequests:
         assert context.update_and_generate_response_data(news(context)).error_code == 0
         assert session.metadata == metadata
 
-    def test_an_answer_that_comes_after_the_next_request_is_refused(self, broker: Broker) -> None:
+    def test_a_response_that_comes_after_the_next_request_is_refused(self, broker: Broker) -> None:
         metadata = broker.open_session(foo_0=5)
         slow = broker.context(metadata)
         updates = news(slow, high_watermark=12)
@@ -368,6 +368,18 @@ class TestIncrementalRequests:
         assert (response.error_code, response.responses) == (Errors.INVALID_FETCH_SESSION_EPOCH, [])
         assert slow.get_throttled_response(9).error_code == Errors.INVALID_FETCH_SESSION_EPOCH
         assert sent(overtaking.update_and_generate_response_data(updates)) == [("foo", 0)], "it was not taken as told"
+
+    def test_a_session_that_grows_beyond_the_limit_is_ended(self, broker: Broker) -> None:
+        """Otherwise many small requests would make the session that one large request may not make."""
+        (shard,) = broker.cache.shards
+        shard.max_partitions = 2
+        metadata = broker.open_session(foo_0=5)
+        grown = broker.context(metadata, asking(foo_1=1))
+        assert grown.update_and_generate_response_data(news(grown)).error_code == 0
+        refused = broker.context(metadata.next_incremental(), asking(foo_2=1))
+        assert refused.update_and_generate_response_data({}).error_code == Errors.FETCH_SESSION_ID_NOT_FOUND
+        assert broker.cache.get(metadata.session_id) is None
+        assert broker.cache.total_partitions == 0
 
     def test_every_request_moves_the_session_to_the_safe_end_of_the_cache(self) -> None:
         broker = Broker(slots=2)
@@ -705,7 +717,7 @@ class TestResponses:
         assert (response.session_id, response.responses) == (INVALID_SESSION_ID, [])
         assert context.get_response_size({by_name("foo", 0): PartitionData()}, 12) == 4 + len(response.encode(12))
 
-    def test_new_leaders_are_named_in_every_kind_of_answer(self, broker: Broker) -> None:
+    def test_new_leaders_are_named_in_every_kind_of_response(self, broker: Broker) -> None:
         nodes = [NodeEndpoint(node_id=3, host="h", port=9)]
         metadata = broker.open_session(foo_0=1)
         for context in (

@@ -57,6 +57,12 @@ class TestPartitions:
         assert create(shard, 0, 11, follower=True) == INVALID_SESSION_ID
         assert create(shard, 0, 10) != INVALID_SESSION_ID
 
+    def test_a_session_that_is_too_large_evicts_no_other(self) -> None:
+        shard = self.shard(10)
+        idle = create(shard, 0, 6)
+        assert create(shard, MIN_EVICTION_MS + 1, 11, follower=True) == INVALID_SESSION_ID
+        assert shard.get(idle) is not None
+
     def test_all_sessions_share_the_room(self) -> None:
         shard = self.shard(10)
         assert create(shard, 0, 6) != INVALID_SESSION_ID
@@ -78,6 +84,10 @@ class TestPartitions:
     def test_the_whole_cache_is_bounded(self) -> None:
         cache = FetchSessionCache()
         assert sum(shard.max_partitions for shard in cache.shards) == MAX_PARTITIONS
+        most = cache.shards[0].max_partitions
+        assert len(cache.shards) > 1
+        assert create(cache.shards[0], 0, most) != INVALID_SESSION_ID
+        assert create(cache.shards[0], 0, 1) == INVALID_SESSION_ID
 
 
 class TestEviction:

@@ -2,7 +2,7 @@
 
 The readers here are written from the other side of the protocol: they keep what they want, what they have told the
 broker of it, and what they have been told. Whatever happens in between (other readers push them out, answers get lost,
-requests arrive twice, topics come and go), after an answer without an error a reader knows the truth about each of its
+requests arrive twice, topics come and go), after a response without an error a reader knows the truth about each of its
 partitions, and the broker's session is exactly what the reader thinks it is, down to the order.
 """
 

@@ -319,14 +319,14 @@ class TestInSyncReplicas:
         box.change(isr=[1, 2])
         assert not partition.isr.state.is_in_flight
 
-    def test_other_errors_are_no_answer(self, box: ReplicaBox) -> None:
+    def test_other_errors_are_no_response(self, box: ReplicaBox) -> None:
         box.create_topic(replicas=[1, 2], isr=[1])
         box.follower_fetch(2, 0)
         box.alter_partition.refuse(UnknownServerError())
         first, second = box.alter_partition.submitted
         assert first[1] == second[1]
 
-    def test_an_answer_that_comes_after_the_metadata(self, box: ReplicaBox) -> None:
+    def test_a_response_that_comes_after_the_metadata(self, box: ReplicaBox) -> None:
         partition = box.create_topic(replicas=[1, 2], isr=[1])
         box.follower_fetch(2, 0)
         box.change(leader=1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from barnabas.spark.pipelines.session_windows import KeySessions, Position, Session
 
-pytestmark = pytest.mark.mechanism("S16")
+pytestmark = pytest.mark.mechanism("S08")
 
 GAP_US = 10
 FUNCTIONS = ("sum", "min", "max", "first", "last")

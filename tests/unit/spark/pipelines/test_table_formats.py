@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, Stru
 from barnabas.spark.pipelines.config import DELTA, ICEBERG, TABLE_FORMATS, TableOptions
 from barnabas.spark.pipelines.data_files import DataFile, FileLayout, file_writer
 from barnabas.spark.pipelines.schema_drift import DriftError
-from barnabas.spark.pipelines.table_formats import IcebergTableFormat, OpenTable, TableChangedError
+from barnabas.spark.pipelines.table_formats import BATCH, IcebergTableFormat, OpenTable, TableChangedError
 from barnabas.spark.pipelines.table_storage import TableStorage
 from barnabas.spark.pipelines.tables import (
     BatchState,
@@ -45,6 +45,10 @@ def write(table: OpenTable, *numbers: int, prefix: str = "batch") -> list[DataFi
     return [DataFile(**{**row, "partition": json.loads(row["partition"])}) for row in made]
 
 
+def append(table: OpenTable, files: list[DataFile], batch_id: int) -> None:
+    table.replace((), files, same_rows=False, batch=("q", batch_id))
+
+
 @pytest.fixture(params=TABLE_FORMATS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> TableStore:
     return pipeline_store(str(tmp_path), "p", TableOptions(request.param))
@@ -70,14 +74,24 @@ def numbers(table: OpenTable) -> list[int]:
 def test_a_batch_is_added_once(table: OpenTable) -> None:
     assert table.last_batch("q") == -1
     for number in (0, 1, 1, 0):
-        table.append(write(table, number), "q", number)
+        append(table, write(table, number), number)
     assert numbers(table) == [0, 1]
     assert (table.last_batch("q"), table.last_batch("other")) == (1, -1)
 
 
+def test_files_that_replace_none_are_an_append(tmp_path: Path) -> None:
+    """Streaming readers of an Iceberg table take appends only."""
+    table = pipeline_store(str(tmp_path), "p", TableOptions(ICEBERG)).open_named("t", "t")
+    table.create(LAYOUT, None)
+    append(table, write(table, 0), 0)
+    assert isinstance(table, IcebergTableFormat)
+    snapshot = table._load().current_snapshot()
+    assert (snapshot.summary.operation.value, snapshot.summary.additional_properties[BATCH]) == ("append", "0")
+
+
 def test_a_second_driver_does_not_add_the_batch_again(table: OpenTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process commits the same batch after this one has looked for it, and before it commits."""
-    table.append(write(table, 0), "q", 0)
+    append(table, write(table, 0), 0)
     first, second = write(table, 1), write(table, 1)
     load = type(table)._load  # type: ignore[attr-defined]
     loaded: list[Any] = []
@@ -86,22 +100,22 @@ def test_a_second_driver_does_not_add_the_batch_again(table: OpenTable, monkeypa
         found = load(self)
         if not loaded:
             loaded.append(found)
-            table.append(first, "q", 1)
+            append(table, first, 1)
         return found
 
     with monkeypatch.context() as patch:
         patch.setattr(type(table), "_load", load_then_lose)
         if isinstance(table, IcebergTableFormat):
-            table.append(second, "q", 1)
+            append(table, second, 1)
         else:
             with pytest.raises(Exception, match=r"(?i)transaction|conflict"):
-                table.append(second, "q", 1)
+                append(table, second, 1)
     assert numbers(table) == [0, 1]
 
 
 def test_files_are_replaced_in_one_commit_and_removed_later(table: OpenTable) -> None:
     for number in range(4):
-        table.append(write(table, number), "q", number)
+        append(table, write(table, number), number)
     left = write(table, 9)  # of a batch that is never committed
     old = table.files("time")
     assert sorted((one.first_us, one.last_us, one.is_merged) for one in old) == [(n, n, False) for n in range(4)]
@@ -114,25 +128,25 @@ def test_files_are_replaced_in_one_commit_and_removed_later(table: OpenTable) ->
     used = {table.uri(one).rpartition("/")[2] for one in table.files()}
     assert {one.name for one in Path(storage_path(table)).glob("*.parquet")} == used
     assert table.last_batch("q") == 3
-    table.append(write(table, 3), "q", 3)
+    append(table, write(table, 3), 3)
     assert len(numbers(table)) == 4
 
 
 def test_files_are_replaced_by_a_batch_once(table: OpenTable) -> None:
-    table.append(write(table, 0, 1), "q", 0)
-    table.append(write(table, 5), "q", 1)
+    append(table, write(table, 0, 1), 0)
+    append(table, write(table, 5), 1)
     old = [one for one in table.files("time") if one.first_us == 0]
     for _ in range(2):
         table.replace(old, write(table, 0, 2), same_rows=False, batch=("q", 2))
     assert numbers(table) == [0, 2, 5]
     assert table.last_batch("q") == 2
-    table.append(write(table, 7), "q", 2)
+    append(table, write(table, 7), 2)
     assert numbers(table) == [0, 2, 5]
 
 
 def test_files_that_somebody_else_has_replaced_are_not_replaced_again(table: OpenTable) -> None:
     """Otherwise the rows of both would be in the table."""
-    table.append(write(table, 0, 1), "q", 0)
+    append(table, write(table, 0, 1), 0)
     old = table.files()
     table.replace(old, write(table, 0, 1, prefix="merged"), same_rows=True)
     with pytest.raises(TableChangedError, match="was changed meanwhile"):
@@ -141,7 +155,7 @@ def test_files_that_somebody_else_has_replaced_are_not_replaced_again(table: Ope
 
 
 def test_columns_are_added(table: OpenTable, store: TableStore) -> None:
-    table.append(write(table, 1), "q", 0)
+    append(table, write(table, 1), 0)
     before = table.files()
     inner = StructType()
     for name in ("a", "b"):
@@ -161,7 +175,7 @@ def storage_path(table: OpenTable) -> str:
 
 
 def test_a_batch_is_known_after_its_snapshot_is_gone(table: OpenTable) -> None:
-    table.append(write(table, 0), "q", 7)
+    append(table, write(table, 0), 7)
     for _ in range(3):
         table.replace(table.files(), write(table, 0, prefix="merged"), same_rows=True)
         table.compact()

@@ -159,10 +159,6 @@ class CommitRequestManager:
             attempt.state.reset()
         return self.poll(now)
 
-    @property
-    def has_pending_commits(self) -> bool:
-        return bool(self._unsent_commits)
-
     def _attempts(self) -> list[_Attempt]:
         return [*self._unsent_commits, *self._unsent_fetches]
 

@@ -68,7 +68,7 @@ class ConsumerMembershipManager:
         self._reconciliation = 0
         """The number of the current reconciliation; 0 if there is none, see `_is_current`."""
         self._reconciling = False
-        self._to_be_told: set[TopicPartition] = set()
+        self._awaiting_listener: set[TopicPartition] = set()
         """Assigned partitions whose listener failed; it is called again."""
         self._woken_for = -1
         self._subscription_updated = False
@@ -246,7 +246,7 @@ class ConsumerMembershipManager:
             self._subscriptions.assign_from_subscribed(())
         self.current = self.target = NO_ASSIGNMENT
         self._topic_names.clear()
-        self._to_be_told.clear()
+        self._awaiting_listener.clear()
         self._woken_for = -1
 
     # -- poll timeout
@@ -375,7 +375,7 @@ class ConsumerMembershipManager:
         self._reconciliation += 1
         self._reconciling = True
         number = self._reconciliation
-        added = (assigned - owned) | (self._to_be_told & assigned)
+        added = (assigned - owned) | (self._awaiting_listener & assigned)
         revoked = owned - assigned
         log.info(
             "Reconciling assignment %d: assigned %s, owned %s, added %s, revoked %s",
@@ -403,7 +403,7 @@ class ConsumerMembershipManager:
                 log.error("The listener failed on partitions revoked: %s", error)
                 self._reconciling = False
                 return
-            self._to_be_told = set(added)
+            self._awaiting_listener = set(added)
             self._subscriptions.assign_from_subscribed_awaiting_callback(sorted(assigned), sorted(added))
             then(self._listeners.invoke(RebalanceCallback.ASSIGNED, lambda: added), assignment_done)
 
@@ -414,7 +414,7 @@ class ConsumerMembershipManager:
             if error is not None:
                 log.error("The listener failed on partitions assigned: %s", error)
                 return
-            self._to_be_told.clear()
+            self._awaiting_listener.clear()
             self._subscriptions.assignment.enable_partitions_awaiting_callback(added)
             self.current = resolved
             self._topic_names = {topic_id: self._topic_names[topic_id] for topic_id in resolved.partitions}

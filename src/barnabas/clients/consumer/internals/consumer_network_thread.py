@@ -63,10 +63,6 @@ class ConsumerNetworkThread:
     def is_started(self) -> bool:
         return self._thread.ident is not None
 
-    @property
-    def is_current_thread(self) -> bool:
-        return threading.current_thread() is self._thread
-
     def run(self) -> None:
         log.debug("The background thread has started")
         try:

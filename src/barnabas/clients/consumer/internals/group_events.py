@@ -114,11 +114,6 @@ class RebalanceListenerInvoker:
         self._calls.popleft()
         self._start()
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a listener call is pending."""
-        return bool(self._calls)
-
 
 class _Call:
     __slots__ = ("future", "kind", "partitions")

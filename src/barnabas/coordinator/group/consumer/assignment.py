@@ -25,9 +25,6 @@ class ResolvedRegularExpression(NamedTuple):
     timestamp_ms: int
 
 
-UNRESOLVED = ResolvedRegularExpression(frozenset(), 0, -1)
-
-
 def without_epochs(assignment: EpochAssignment) -> dict[Uuid, frozenset[int]]:
     return {topic_id: frozenset(partitions) for topic_id, partitions in assignment.items()}
 

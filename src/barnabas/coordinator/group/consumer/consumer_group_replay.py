@@ -47,27 +47,17 @@ class ConsumerGroupReplay:
             group.has_subscription_metadata_record.set(is_there)
 
     def member(self, group_id: str, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
-        group = self._persisted(group_id) if value is None else self._group_of_record(group_id)
-        if group is None:
-            return
-
-        def change() -> None:
-            assert group is not None
+        def change(group: ConsumerGroup) -> None:
             if value is not None:
                 before = group.members.get(member_id) or ConsumerGroupMember(member_id)
                 group.update_member(before.with_metadata(value))
             elif group.has_member(member_id):
                 group.remove_member(member_id)
 
-        self._track_topics(group, change)
+        self._change_topics(group_id, change, is_deletion=value is None)
 
     def regular_expression(self, group_id: str, regex: str, value: ConsumerGroupRegularExpressionValue | None) -> None:
-        group = self._persisted(group_id) if value is None else self._group_of_record(group_id)
-        if group is None:
-            return
-
-        def change() -> None:
-            assert group is not None
+        def change(group: ConsumerGroup) -> None:
             if value is not None:
                 group.resolved_regular_expressions[regex] = ResolvedRegularExpression(
                     frozenset(value.topics), value.version, value.timestamp
@@ -75,11 +65,15 @@ class ConsumerGroupReplay:
             else:
                 group.resolved_regular_expressions.pop(regex)
 
-        self._track_topics(group, change)
+        self._change_topics(group_id, change, is_deletion=value is None)
 
-    def _track_topics(self, group: ConsumerGroup, change: Callable[[], None]) -> None:
+    def _change_topics(self, group_id: str, change: Callable[[ConsumerGroup], None], *, is_deletion: bool) -> None:
+        """Changes the subscriptions of a group. The deletion of a group's part creates no group."""
+        group = self._persisted(group_id) if is_deletion else self._group_of_record(group_id)
+        if group is None:
+            return
         before = group.subscribed_topic_names
-        change()
+        change(group)
         self._store.update_groups_by_topic(group.group_id, before, group.subscribed_topic_names)
 
     def target_member(

@@ -74,7 +74,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 class FrameReferences:
     """The references of one connection, in both directions. Belongs to the thread of the connection's selector."""
 
-    __slots__ = ("_kept", "_known", "_reading", "_send_with_files", "_told", "_unread", "files")
+    __slots__ = ("_announced", "_kept", "_known", "_reading", "_send_with_files", "_unread", "files")
 
     def __init__(self, send_with_files: Callable[[bytes, list[int]], int], reading: FileReading | None = None) -> None:
         self._send_with_files = send_with_files
@@ -82,7 +82,7 @@ class FrameReferences:
         self._unread = UnreadMessages()
         self.files: list[int] = []
         """Descriptors that have arrived for references that have not been resolved yet."""
-        self._told: dict[int, SharedMemory] = {}
+        self._announced: dict[int, SharedMemory] = {}
         """The memories that the other end knows, by id."""
         self._known: dict[int, memoryview] = {}
         """The other end's memories that this end has mapped, by id."""
@@ -105,12 +105,12 @@ class FrameReferences:
         placed = memory.place(pieces, index)
         if placed is None:
             return False
-        is_new = memory.id not in self._told
+        is_new = memory.id not in self._announced
         self._send(_IN_MEMORY.pack(_MEMORY, memory.id, *placed), [memory.fileno()] if is_new else [])
         if is_new:
-            self._told[memory.id] = memory
-            for former in [one for one in self._told.values() if one.retired]:
-                del self._told[former.id]
+            self._announced[memory.id] = memory
+            for former in [one for one in self._announced.values() if one.retired]:
+                del self._announced[former.id]
         return True
 
     def _send_files(self, pieces: Sequence[Any], size: int) -> bool:
@@ -239,9 +239,9 @@ class FrameReferences:
 
     def close(self) -> None:
         """Retires the memories sent: the other end may go on reading them for an unknown time."""
-        for memory in self._told.values():
+        for memory in self._announced.values():
             memory.retire()
-        self._told.clear()
+        self._announced.clear()
         self._known.clear()
         self._kept = None
         self._unread.clear()

@@ -160,7 +160,7 @@ def test_delta_is_what_came_since_the_last_push_that_was_taken() -> None:
     assert total_of(client.push()).value == 0.0
 
 
-def test_a_push_without_an_answer_may_have_been_taken() -> None:
+def test_a_push_without_a_response_may_have_been_taken() -> None:
     client = Client()
     client.subscribe()
     client.sensor.record(5)
@@ -314,7 +314,7 @@ def test_errors_that_end_it(error: Errors, caplog: pytest.LogCaptureFixture) -> 
     assert f"the broker says {error.name}" in caplog.text
 
 
-def test_an_answer_without_an_id_ends_it() -> None:
+def test_a_response_without_an_id_ends_it() -> None:
     client = Client()
     client.subscribe(client_instance_id=ZERO_UUID)
     assert client.due() == FOREVER
@@ -378,7 +378,7 @@ def test_without_a_subscription_there_is_no_last_push(subscribed: bool | None) -
     assert client.reporter.create_request() is None
 
 
-def test_answers_that_come_after_closing_are_passed_over() -> None:
+def test_responses_that_come_after_closing_are_passed_over() -> None:
     client = Client()
     client.subscribe()
     client.clock.advance(client.due())
@@ -491,7 +491,7 @@ def test_closing_does_not_wait_for_a_broker_that_is_gone() -> None:
     assert not cluster.requests(ApiKey.PUSH_TELEMETRY)
 
 
-def test_a_lost_answer_is_asked_for_again() -> None:
+def test_a_lost_response_is_asked_for_again() -> None:
     cluster = ScriptedCluster({"t": 1}, versions=TELEMETRY)
     lost: list[Any] = []
 
