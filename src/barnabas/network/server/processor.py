@@ -50,7 +50,7 @@ SASL_HANDSHAKE = ApiKey.SASL_HANDSHAKE
 CONNECTION_QUEUE_SIZE = 20
 """New connections that may wait for a processor, and the most it registers per turn: existing ones come first."""
 REGISTERED_NS = 500_000
-"""How long one turn registers new connections: a TLS connection takes 0.1 to 0.2 ms. The rest waits for the next turn."""
+"""How long one turn registers new connections: one with TLS takes 0.1 to 0.2 ms. The rest waits for the next turn."""
 POLL_MS = 300
 
 DisconnectListener = Callable[[str], None]
