@@ -45,6 +45,7 @@ AUTHENTICATE_VERSION: Final = 1
 NICENESS: Final = 10
 """Clients that connect in masses are on other machines in reality: here they leave the processor to the broker and to
 the client that waits."""
+REAL_TIME_PRIORITY: Final = 1
 _LENGTH: Final = struct.Struct(">i")
 _HEADER: Final = 4
 HANDSHAKE: Final = encode_request(SaslHandshakeRequest(mechanism=MECHANISM), 1, 1, "bench")
@@ -225,8 +226,20 @@ def storm(job: dict[str, Any]) -> dict[str, Any]:
     return {"connections": done, "elapsed_s": time.perf_counter() - started}
 
 
+def run_at_once() -> None:
+    """Makes this process run as soon as it can, if the system permits: it is on another machine in reality.
+
+    Otherwise its latency is that of the scheduler: up to a tick of 4 ms for the request, and again for the response,
+    while the broker and the clients that connect occupy all processors.
+    """
+    if hasattr(os, "sched_setscheduler"):
+        with suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(REAL_TIME_PRIORITY))
+
+
 def wait(job: dict[str, Any]) -> dict[str, Any]:
     """Sends a produce with acks=all every 10 ms on one open connection; the latency counts from when it was due."""
+    run_at_once()
     connection = Connection(job)
     for events in connection.steps():
         number = [connection.socket.fileno()]

@@ -20,6 +20,8 @@ from barnabas.broker.node.storage_formatter import format_storage
 from barnabas.cli.main import run
 from barnabas.common.errors import ClusterAuthorizationError, SaslAuthenticationError
 from barnabas.common.properties import load_properties
+from barnabas.protocol.framing import encode_request
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 
 WAIT_S = 60
 
@@ -81,14 +83,17 @@ def test_the_controller_wants_a_certificate(directory: Path) -> None:
     context = ssl.create_default_context(cafile=str(directory / "authority.pem"))
     with pytest.raises(OSError, match=r"certificate|closed|reset"):  # TLS 1.3 reports it after the handshake
         exchange(host, int(port), context)
+    context.load_cert_chain(directory / "alice.pem")
+    exchange(host, int(port), context)
 
 
 def exchange(host: str, port: int, context: ssl.SSLContext) -> None:
+    """Asks for the versions, which need no right; raises ``OSError`` without a response."""
     with (
         socket.create_connection((host, port), WAIT_S) as plain,
         context.wrap_socket(plain, server_hostname=host) as wrapped,
     ):
-        wrapped.sendall(b"\0\0\0\0")
+        wrapped.sendall(encode_request(ApiVersionsRequest(), 0, 1, "test"))
         if not wrapped.recv(1):
             raise OSError("the controller has closed the connection")
 

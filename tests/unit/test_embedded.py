@@ -15,6 +15,7 @@ import pytest
 from benchmarks.wire_client import WireClient
 
 import barnabas
+from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
 from barnabas.common.config_def import ConfigError
 from barnabas.common.errors import Errors
 from barnabas.embedded import EmbeddedBroker
@@ -135,6 +136,26 @@ def test_what_cannot_start_leaves_nothing_either(nothing_left: Path) -> None:
         port = int(broker.bootstrap_servers.rpartition(":")[2])
         with pytest.raises(OSError, match="cannot open PLAINTEXT"):
             EmbeddedBroker(port=port).start()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_collection_interrupts_a_start(enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full collection took a fifth of the first start of a secured broker. The collector's state stays as it was."""
+    seen: list[bool] = []
+
+    def startup(_server: KafkaRaftServer) -> None:
+        seen.append(gc.isenabled())
+        raise OSError("stop here")
+
+    monkeypatch.setattr(KafkaRaftServer, "startup", startup)
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with pytest.raises(OSError, match="stop here"):
+            EmbeddedBroker().start()
+        assert seen == [False]
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
 
 
 def test_two_do_not_use_one_directory(tmp_path: Path) -> None:

@@ -22,44 +22,52 @@ class IdleExpiryManager(Generic[T]):
     heap holds times that may be outdated, but only ever too old. So an entry on top whose time is *current* really is
     the connection idle longest; any other is put back with its true time.
 
+    An entry names its connection by a number. A closed connection leaves its entry behind, and with a reference in it,
+    hundreds of closed connections would stay in memory and be freed together: 10 ms for the TLS engines of 500.
+
     It is asked once per poll, returns at most one connection to close, and searches only when the oldest can have
     expired.
     """
 
     def __init__(self, max_idle_ms: int, now_ns: int) -> None:
         self._max_idle_ns = max_idle_ms * 1_000_000
-        self._heap: list[tuple[int, int, T]] = []
-        self._members: set[T] = set()
-        self._order = 0
+        self._heap: list[tuple[int, int]] = []
+        """Time and number of each connection, and of some that are closed. Numbers increase, so they break ties."""
+        self._numbers: dict[T, int] = {}
+        self._connections: dict[int, T] = {}
+        self._next_number = 0
         self.next_check_ns = now_ns + self._max_idle_ns
         """No connection can have expired before this time."""
 
     def add(self, connection: T, now_ns: int) -> None:
         connection.last_active_ns = now_ns
-        self._members.add(connection)
-        self._push(connection)
-
-    def _push(self, connection: T) -> None:
-        self._order += 1  # breaks ties, so that the heap never compares connections
-        heapq.heappush(self._heap, (connection.last_active_ns, self._order, connection))
+        number = self._next_number
+        self._next_number += 1
+        self._numbers[connection] = number
+        self._connections[number] = connection
+        heapq.heappush(self._heap, (now_ns, number))
 
     def remove(self, connection: T) -> None:
-        self._members.discard(connection)
-        if len(self._heap) > 64 and len(self._heap) > 2 * len(self._members):
+        number = self._numbers.pop(connection, None)
+        if number is None:
+            return
+        connections = self._connections
+        del connections[number]
+        if len(self._heap) > 64 and len(self._heap) > 2 * len(connections):
             # Most of the heap is closed connections: drop them.
-            self._heap = [entry for entry in self._heap if entry[2] in self._members]
+            self._heap = [entry for entry in self._heap if entry[1] in connections]
             heapq.heapify(self._heap)
 
     def oldest(self) -> T | None:
         """Returns the connection that has been idle longest."""
         heap = self._heap
         while heap:
-            noted_ns, _, connection = heap[0]
-            if connection not in self._members:
+            noted_ns, number = heap[0]
+            connection = self._connections.get(number)
+            if connection is None:
                 heapq.heappop(heap)
             elif connection.last_active_ns != noted_ns:
-                heapq.heappop(heap)
-                self._push(connection)
+                heapq.heapreplace(heap, (connection.last_active_ns, number))
             else:
                 return connection
         return None
@@ -73,4 +81,4 @@ class IdleExpiryManager(Generic[T]):
         return oldest if oldest is not None and now_ns > self.next_check_ns else None
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._numbers)

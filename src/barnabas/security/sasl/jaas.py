@@ -33,7 +33,7 @@ MAX_LENGTH: Final = 1 << 20
 
 _TOKEN: Final = re.compile(
     r"""\s+ | //[^\r\n]* | /\*.*?\*/
-      | (?P<word>[A-Za-z0-9_.$\-\u0080-\uffff]+)
+      | (?P<word>(?:[A-Za-z0-9_.$\-]|[^\x00-\x7f])+)
       | "(?P<double>(?:[^"\\\r\n]|\\[^\r\n])*)"
       | '(?P<single>(?:[^'\\\r\n]|\\[^\r\n])*)'
       | (?P<mark>[=;])""",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,6 +101,20 @@ def test_connections_that_are_gone_do_not_pile_up() -> None:
         manager.remove(connection)
     assert len(manager._heap) < 200
     assert manager.oldest() is stays
+
+
+def test_a_connection_that_is_gone_is_freed_at_once() -> None:
+    """Many that are freed together stop the network thread: their TLS engines are large."""
+    manager, connections = make(200)
+    freed: list[int] = []
+    for connection in connections:
+        weakref.finalize(connection, freed.append, connection.name)
+    del connection
+    while connections:
+        connection = connections.pop()
+        manager.remove(connection)
+        del connection
+        assert len(freed) == 200 - len(connections)
 
 
 ACTIONS = st.lists(

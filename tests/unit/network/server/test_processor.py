@@ -8,11 +8,12 @@ import threading
 
 import pytest
 
+from barnabas.common.clock import MockClock
 from barnabas.common.errors import AuthenticationError
 from barnabas.network.reactor.channel import Authenticator, KafkaChannel
 from barnabas.network.reactor.memory_pool import SimpleMemoryPool
 from barnabas.network.server.config import SocketServerConfig
-from barnabas.network.server.processor import CONNECTION_QUEUE_SIZE, POLL_MS
+from barnabas.network.server.processor import CONNECTION_QUEUE_SIZE, POLL_MS, REGISTERED_NS
 from barnabas.network.transport import PlaintextTransportLayer, TransportLayer
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
@@ -79,7 +80,7 @@ def test_one_turn_registers_sends_and_reads() -> None:
 @pytest.mark.mechanism("N05")
 def test_no_more_than_twenty_new_connections_are_taken_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if the acceptor refills the queue as fast as it is emptied: those that are there come first."""
-    with stepping() as s:
+    with stepping(clock=MockClock()) as s:
         register = s.processor._register
 
         def register_and_refill(sock: socket.socket, peer: tuple[object, ...]) -> None:
@@ -95,6 +96,25 @@ def test_no_more_than_twenty_new_connections_are_taken_in_one_turn(monkeypatch: 
         s.turn()
         s.turn()
         assert len(s.selector.channels) == len(s.clients) == 45
+
+
+@pytest.mark.mechanism("N05")
+def test_one_turn_registers_connections_only_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty TLS connections take up to 4 ms, which the requests of open connections would wait for."""
+    clock = MockClock()
+    with stepping(clock=clock) as s:
+        register = s.processor._register
+
+        def register_slowly(sock: socket.socket, peer: tuple[object, ...]) -> None:
+            register(sock, peer)
+            clock.advance(0.4 * REGISTERED_NS / 1e6)
+
+        monkeypatch.setattr(s.processor, "_register", register_slowly)
+        for _ in range(7):
+            s.connect(taken=False)
+        for registered in (3, 6, 7):
+            s.turn()
+            assert len(s.selector.channels) == registered
 
 
 @pytest.mark.mechanism("N05")

@@ -341,6 +341,20 @@ def test_a_handshake_without_end_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.mechanism("A01")
+def test_the_bytes_of_a_handshake_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where OpenSSL would take them: here those of a valid ClientHello."""
+    monkeypatch.setattr("barnabas.network.transport.tls.MAX_HANDSHAKE_BYTES", 100)
+    with nothing_left_behind(), tcp_pair() as (accepted, connected):
+        server_context = context(tmp_path, server_side=True, identity=PKI.server_ec)
+        server = TlsTransportLayer(accepted, server_context, server_side=True)
+        connected.sendall(recorded_flights(tmp_path)[0])
+        wait_readable(server)
+        with pytest.raises(SslAuthenticationError, match="the peer sent more than 100 bytes"):
+            server.handshake()
+        server.close()
+
+
+@pytest.mark.mechanism("A01")
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(first=st.binary(min_size=1, max_size=300), tls=st.booleans())
 def test_no_bytes_make_a_handshake(tmp_path: Path, first: bytes, tls: bool) -> None:

@@ -30,6 +30,10 @@ def test_an_entry() -> None:
         entry.required("serviceName")
 
 
+def test_a_word_may_have_any_character_beyond_ascii() -> None:
+    assert parse_jaas("a.B required user=Jos\u00e9\U0001f511-2;").options == {"user": "Jos\u00e9\U0001f511-2"}
+
+
 def test_an_entry_without_options() -> None:
     assert parse_jaas(f"{OAUTHBEARER_LOGIN_MODULE} required;").options == {}
 
