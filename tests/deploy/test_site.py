@@ -55,13 +55,13 @@ def test_notebooks_are_pages_with_what_they_print(site: Path) -> None:
 
 
 def test_links_inside_the_site_lead_somewhere(site: Path) -> None:
-    """To a file, and to a heading or an entry of it where the link names one."""
+    """Links and pictures: to a file, and to a heading or an entry of it where the link names one."""
     ids: dict[Path, set[str]] = {}
     checked = 0
     for page in site.rglob("*.html"):
         if page.name == "404.html":
             continue  # its links are those of a page at any depth
-        for target in re.findall(r'href="(?!https?:|mailto:|data:)([^"]+)', page.read_text(encoding="utf-8")):
+        for target in re.findall(r'(?:href|src)="(?!https?:|mailto:|data:)([^"]+)', page.read_text(encoding="utf-8")):
             path, _, anchor = html.unescape(target).partition("#")
             file = (page.parent / path).resolve() if path else page.resolve()
             assert file.exists(), f"{page.name}: {target}"
