@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import unquote
 
 import pytest
+from tools import setting_differences
 
 from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.cli.main import COMMANDS
@@ -77,6 +78,9 @@ def test_the_reference_is_complete(site: Path) -> None:
     settings = (site / "reference" / "broker-settings.html").read_text(encoding="utf-8")
     missing = [key.name for key in BROKER_CONFIG_DEF.keys.values() if not key.internal and key.name not in settings]
     assert missing == []
+    assert settings.count("Differs from Apache Kafka.") == len(setting_differences.BROKER)
+    producer = (site / "reference" / "producer-settings.html").read_text(encoding="utf-8")
+    assert producer.count("Differs from Apache Kafka.") == len(setting_differences.CLIENTS["producer"])
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"barnabas {name}" not in commands] == []
 
