@@ -139,7 +139,7 @@ RUN_BY: Final = {
     "src/barnabas/spark/pipelines/project_files/README.md": ("tests/spark/test_declared_project.py", {"console"}),
 }
 """The pages whose blocks a test runs, that test, and the languages of those blocks."""
-_MARKED_BLOCK: Final = re.compile(r"(?:<!-- not run: (.+) -->\n\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_MARKED_BLOCK: Final = re.compile(r"(?:<!-- not run: ([^\n]+) -->\n\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FENCE: Final = re.compile(r"^ *(?:```|~~~)(.*)$", re.MULTILINE)
 _COMMAND: Final = re.compile(r"^(?:\$ |(?:barnabas|docker|make|pip|python3?) \S)", re.MULTILINE)
 
