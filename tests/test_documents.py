@@ -1,4 +1,4 @@
-"""What the documents show works: every block of code in the quick start and in the page on clients is run."""
+"""What the documents show works: each block of code in a Markdown file is run by a test, or says why it is not."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import pytest
 
 import barnabas
 from barnabas import EmbeddedBroker
+from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.cli.console import CommandError
 from barnabas.cli.main import make_parser
 from barnabas.clients.admin import AsyncKafkaAdminClient, KafkaAdminClient
@@ -34,7 +35,9 @@ from unit.cli.command_line import environment
 QUICK_START: Final = "quickstart.md"
 CLIENTS: Final = "clients.md"
 MIGRATION: Final = "migration.md"
-PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS: Final = (".github", "benchmarks", "deploy", "docs", "examples", "src")
+PAGES: Final = [*sorted(ROOT.glob("*.md")), *(page for name in FOLDERS for page in sorted((ROOT / name).rglob("*.md")))]
+"""Every Markdown file of the project."""
 WAIT_S: Final = 60
 SETTINGS: Final = {
     # What the page says that two-phase commit needs.
@@ -122,32 +125,68 @@ def test_the_tests_in_the_quick_start_pass(tmp_path: Path) -> None:
 
 
 RUN_BY: Final = {
-    "README.md": ("tests/test_documents.py", {"python"}),
-    "backup.md": ("tests/system/test_backup_page.py", {"sh"}),
-    "cli.md": ("tests/unit/cli/test_cli_docs.py", {"console"}),
-    "clients.md": ("tests/test_documents.py", {"python"}),
-    "migration.md": ("tests/test_documents.py", {"python", "text"}),
-    "operations.md": ("tests/test_documents.py", {"python"}),
-    "protocol.md": ("tests/test_documents.py", {"python"}),
-    "quickstart.md": ("tests/test_documents.py", {"console", "python", "text"}),
-    "security.md": ("tests/security/test_security_page.py", {"ini", "properties", "python", "sh"}),
+    "README.md": ("tests/test_documents.py", {"console", "python"}),
+    "docs/backup.md": ("tests/system/test_backup_page.py", {"sh"}),
+    "docs/cli.md": ("tests/unit/cli/test_cli_docs.py", {"console"}),
+    "docs/clients.md": ("tests/test_documents.py", {"python"}),
+    "docs/migration.md": ("tests/test_documents.py", {"python"}),
+    "docs/monitoring.md": ("tests/test_documents.py", {"properties"}),
+    "docs/operations.md": ("tests/test_documents.py", {"python"}),
+    "docs/protocol.md": ("tests/test_documents.py", {"python"}),
+    "docs/quickstart.md": ("tests/test_documents.py", {"console", "python"}),
+    "docs/security.md": ("tests/security/test_security_page.py", {"ini", "properties", "python", "sh"}),
+    # The file is copied into projects of users, so it has no comments about our tests.
+    "src/barnabas/spark/pipelines/project_files/README.md": ("tests/spark/test_declared_project.py", {"console"}),
 }
 """The pages whose blocks a test runs, that test, and the languages of those blocks."""
-_MARKED_BLOCK: Final = re.compile(r"(?:<!-- not run: (.+) -->\n\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_MARKED_BLOCK: Final = re.compile(r"(?:<!-- not run: ([^\n]+) -->\n\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(r"^ *(?:```|~~~)(.*)$", re.MULTILINE)
+_COMMAND: Final = re.compile(r"^(?:\$ |(?:barnabas|docker|make|pip|python3?) \S)", re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def relative(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_every_block_of_code_is_run_or_says_why_not(page: Path) -> None:
-    """A block without a language is to be read: a diagram, output, or commands (whose syntax is checked below)."""
-    test, languages = RUN_BY.get(page.name, ("", set()))
+    """A block of ``text`` is to be read: a picture, a list of files, or what the block before it prints."""
+    text = page.read_text(encoding="utf-8")
+    test, languages = RUN_BY.get(relative(page), ("", set()))
     assert not test or page.name in (ROOT / test).read_text(encoding="utf-8"), f"{test} does not run {page.name}"
-    for reason, language, code in _MARKED_BLOCK.findall(page.read_text(encoding="utf-8")):
-        if reason:
-            assert language, "a block without a language is not run anyway"
+    for opening in _FENCE.findall(text)[::2]:
+        assert re.fullmatch(r"[a-z]+", opening), f"{page.name}: a block needs a language, not {opening!r}"
+    for reason, language, code in _MARKED_BLOCK.findall(text):
+        if language == "text":
+            assert not reason, "text is not run anyway"
+            assert not _COMMAND.search(code), f"{page.name}: commands are no text: {code[:60]!r}"
+        elif reason:
             if language == "python":
                 compile(code, page.name, "exec")
         else:
-            assert not language or language in languages, f"{page.name}: nothing runs this block: {code[:60]!r}"
+            assert language in languages, f"{page.name}: nothing runs this block: {code[:60]!r}"
+
+
+def test_the_settings_of_the_page_on_monitoring() -> None:
+    (block,) = (block for block in blocks_of("monitoring.md") if block.language == "properties")
+    settings = dict(line.split("=", 1) for line in block.code.splitlines())
+    assert len(settings) == 2
+    for name, value in settings.items():
+        BROKER_CONFIG_DEF.parse_value(name, value)
+
+
+def test_the_targets_and_extras_that_pages_name_exist() -> None:
+    """In commands: ``make TARGET``, and ``pip install 'barnabas[EXTRA]'``."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named, extras = set(), set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        named |= set(re.findall(r"(?:^\$ |^|`)make ([a-z-]+)(?=[ `\n])", text, re.MULTILINE))
+        extras |= {one for group in re.findall(r"(?:barnabas|'\.)\[([\w,]+)\]", text) for one in group.split(",")}
+    assert len(named) > 8
+    assert named - targets == set()
+    assert extras - project["optional-dependencies"].keys() == set()
 
 
 def test_the_python_of_the_readme_and_of_the_page_on_operations(broker: EmbeddedBroker, tmp_path: Path) -> None:
@@ -206,9 +245,10 @@ def test_the_commands_print_what_the_page_says(broker: EmbeddedBroker, tmp_path:
     assert ran == 4
 
 
-def test_a_broker_says_what_the_page_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "heading"), [("../README.md", "A look"), (QUICK_START, "A local broker")])
+def test_a_broker_says_what_the_page_says(tmp_path: Path, page: str, heading: str) -> None:
     """But for the log, and for where it is, as 9092 and the user's folder may be in use."""
-    (block,) = (one for one in blocks_of(QUICK_START) if one.heading == "A local broker" and one.language == "console")
+    (block,) = (one for one in blocks_of(page) if one.heading == heading and one.language == "console")
     ((command, shown),) = commands_of(block)
     assert command == "barnabas start"
     with started(tmp_path / "data") as terminal:
@@ -231,7 +271,7 @@ def test_what_is_to_be_installed_is_there() -> None:
 
 
 def test_the_documents_name_the_version_that_they_describe() -> None:
-    files = [*PAGES, ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml"]
+    files = [*(page for page in PAGES if page.name != "CHANGELOG.md"), ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml"]
     text = "\n".join(file.read_text(encoding="utf-8") for file in files)
     named = re.findall(r"[Bb]arnabas[ -]+(\d+\.\d+\.\d+)", text)
     assert len(named) > 6
@@ -280,12 +320,7 @@ def test_every_method_of_the_consumer_that_is_named_exists(client: type) -> None
     assert len(named) > 20
 
 
-OTHER_PAGES: Final = [
-    ROOT / name for name in ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md")
-]
-
-
-@pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         if target.startswith("https://"):
@@ -313,6 +348,8 @@ def test_the_layers_are_those_that_are_enforced() -> None:
 def command_lines() -> Iterator[tuple[str, list[str]]]:
     """Each call of ``barnabas`` in a block of a document, or by itself between backticks; its arguments."""
     for page in PAGES:
+        if page.name == "CHANGELOG.md":
+            continue  # it shortens: topics|groups|configs
         text = page.read_text(encoding="utf-8")
         blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         blocks = [block.replace("\\\n", " ") for block in blocks]  # one command on several lines
@@ -321,7 +358,7 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
         calls += re.findall(r"(?<!`)`(barnabas [a-z][^`]*)`(?!`)", text)
         for call in calls:
             if call.startswith("barnabas ") and not call.startswith("barnabas --"):
-                yield f"{page.name}: {call}", shlex.split(call, comments=True)[1:]
+                yield f"{relative(page)}: {call}", shlex.split(call, comments=True)[1:]
 
 
 def test_every_command_line_in_the_documents_is_one() -> None:

@@ -21,6 +21,7 @@ import json
 import os
 import posixpath
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,10 @@ from barnabas.clients.consumer.consumer_config import CONFIG as CONSUMER
 from barnabas.clients.producer.producer_config import CONFIG as PRODUCER
 from barnabas.common.config_def import ConfigKey, convert_to_string
 from barnabas.log.config.log_config_def import LOG_CONFIG_DEF
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools import setting_differences
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 COPIES: Final = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
@@ -58,14 +63,22 @@ def on_files(files: Files, config: Any) -> Files:
         generated[f"notebooks/{notebook.stem}.md"] = notebook_page(notebook)
     generated["reference/commands.md"] = commands_page()
     generated["reference/broker-settings.md"] = settings_page(
-        "Settings of brokers", BROKER_SETTINGS, BROKER_CONFIG_DEF.keys.values(), is_broker=True
+        "Settings of brokers",
+        BROKER_SETTINGS,
+        BROKER_CONFIG_DEF.keys.values(),
+        setting_differences.BROKER,
+        is_broker=True,
     )
     generated["reference/topic-settings.md"] = settings_page(
-        "Settings of topics", TOPIC_SETTINGS, LOG_CONFIG_DEF.keys.values(), is_broker=False
+        "Settings of topics", TOPIC_SETTINGS, LOG_CONFIG_DEF.keys.values(), {}, is_broker=False
     )
     for client, definition in CLIENTS.items():
         generated[f"reference/{client}-settings.md"] = settings_page(
-            f"Settings of the {client.replace('-', ' ')}", CLIENT_SETTINGS, definition.keys.values(), is_broker=False
+            f"Settings of the {client.replace('-', ' ')}",
+            CLIENT_SETTINGS,
+            definition.keys.values(),
+            setting_differences.CLIENTS[client],
+            is_broker=False,
         )
     generated |= {f"reference/api-{name}.md": api_page(page) for name, page in API_PAGES.items()}
     for path, text in generated.items():
@@ -123,11 +136,12 @@ def notebook_page(path: Path) -> str:
 CLIENTS: Final = {"producer": PRODUCER, "consumer": CONSUMER, "admin-client": ADMIN}
 CLIENT_SETTINGS: Final = """\
 Settings are keyword arguments with underscores, `KafkaProducer(bootstrap_servers="...", linger_ms=5)`, and have the
-names, types and defaults of Apache Kafka's Java client."""
+names, types and defaults of Apache Kafka's Java client, unless an entry says how it differs."""
 
 BROKER_SETTINGS: Final = """\
 The settings of a node, in `server.properties`, by `--override` or by `KAFKA_*` variables of a container. Names, types
-and defaults are Apache Kafka's; those that begin with `barnabas.` are our own. *Read-only* settings need a restart.
+and defaults are Apache Kafka's, unless an entry says how it differs; those that begin with `barnabas.` are our own.
+*Read-only* settings need a restart.
 *Per-broker* and *cluster-wide* ones can be changed while the broker runs, by `barnabas configs set`. Settings of
 features that are not there yet are accepted, with a warning, unless they turn the feature on."""
 TOPIC_SETTINGS: Final = """\
@@ -135,7 +149,9 @@ The settings of a topic, at its creation or by `barnabas configs set --topic NAM
 broker. All of them can be changed at any time."""
 
 
-def settings_page(title: str, text: str, keys: Iterable[ConfigKey], *, is_broker: bool) -> str:
+def settings_page(
+    title: str, text: str, keys: Iterable[ConfigKey], differences: Mapping[str, str], *, is_broker: bool
+) -> str:
     lines = [f"# {title}", "", text, ""]
     for key in sorted(keys, key=lambda key: key.name):
         if key.internal:
@@ -151,6 +167,10 @@ def settings_page(title: str, text: str, keys: Iterable[ConfigKey], *, is_broker
             if absent is not None:
                 facts.append(f"**no effect yet**, because there is no support for {absent}")
         lines += [" · ".join(facts), ""]
+        if key.name in differences:
+            lines += [f"**Differs from Apache Kafka.** {differences[key.name]}", ""]
+        elif key.name in setting_differences.ONLY_HERE:
+            lines += ["**Apache Kafka has no such setting.**", ""]
     return "\n".join(lines)
 
 

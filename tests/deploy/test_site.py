@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import unquote
 
 import pytest
+from tools import setting_differences
 
 from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.cli.main import COMMANDS
@@ -55,13 +56,13 @@ def test_notebooks_are_pages_with_what_they_print(site: Path) -> None:
 
 
 def test_links_inside_the_site_lead_somewhere(site: Path) -> None:
-    """To a file, and to a heading or an entry of it where the link names one."""
+    """Links and pictures: to a file, and to a heading or an entry of it where the link names one."""
     ids: dict[Path, set[str]] = {}
     checked = 0
     for page in site.rglob("*.html"):
         if page.name == "404.html":
             continue  # its links are those of a page at any depth
-        for target in re.findall(r'href="(?!https?:|mailto:|data:)([^"]+)', page.read_text(encoding="utf-8")):
+        for target in re.findall(r'(?:href|src)="(?!https?:|mailto:|data:)([^"]+)', page.read_text(encoding="utf-8")):
             path, _, anchor = html.unescape(target).partition("#")
             file = (page.parent / path).resolve() if path else page.resolve()
             assert file.exists(), f"{page.name}: {target}"
@@ -77,6 +78,10 @@ def test_the_reference_is_complete(site: Path) -> None:
     settings = (site / "reference" / "broker-settings.html").read_text(encoding="utf-8")
     missing = [key.name for key in BROKER_CONFIG_DEF.keys.values() if not key.internal and key.name not in settings]
     assert missing == []
+    differing = [name for name in setting_differences.BROKER if not BROKER_CONFIG_DEF.keys[name].internal]
+    assert settings.count("Differs from Apache Kafka.") == len(differing)
+    producer = (site / "reference" / "producer-settings.html").read_text(encoding="utf-8")
+    assert producer.count("Differs from Apache Kafka.") == len(setting_differences.CLIENTS["producer"])
     commands = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"barnabas {name}" not in commands] == []
 

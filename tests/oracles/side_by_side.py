@@ -12,7 +12,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -25,7 +25,7 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas.records.batch import iter_batches
 from log_fixtures import NOW
 from oracles.random_requests import TOPICS, Ids, is_symbol, symbol_for
@@ -264,11 +264,11 @@ class Run:
             pass
         changes = api not in READS and any(has_code(one, frozenset({0})) for one in responses)
         if changes or api is ApiKey.METADATA:  # which makes topics, unless it says that it does not want to
-            found += self._settle()
+            found += self._settle(created_by(step, responses))
         return found
 
-    def _settle(self) -> list[Difference]:
-        """Waits until both brokers have the same topics, and serve their partitions."""
+    def _settle(self, awaited: frozenset[str] = frozenset()) -> list[Difference]:
+        """Waits until both brokers have the same topics, these among them, and serve their partitions."""
         deadline = time.monotonic() + SETTLE_SECONDS
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         while True:
@@ -278,7 +278,11 @@ class Run:
                 Difference(ApiKey.METADATA, 12, path, ours, apache)
                 for path, ours, apache in self._compare("", *forms, learn=True)
             ]
-            if not found and all(isinstance(one, dict) and self._are_served(one["topics"]) for one in forms):
+            if (
+                not found
+                and all(awaited <= names_in(one) for one in responses)
+                and all(isinstance(one, dict) and self._are_served(one["topics"]) for one in forms)
+            ):
                 return []
             if time.monotonic() > deadline:
                 return found
@@ -492,6 +496,26 @@ def _of_another_run(value: Any, tag: str) -> bool:
                 return True
             return any(_of_another_run(one, tag) for one in value.values())
     return False
+
+
+def created_by(step: Step, responses: Sequence[Struct | str]) -> frozenset[str]:
+    """The topics that a Metadata request has the brokers create, after they have sent their responses."""
+    request = step.request
+    if not isinstance(request, MetadataRequest) or (step.version >= 4 and not request.allow_auto_topic_creation):
+        return frozenset()
+    return frozenset(
+        topic.name
+        for one in responses
+        if isinstance(one, MetadataResponse)
+        for topic in one.topics
+        if topic.name and topic.error_code in {3, 5}
+    )
+
+
+def names_in(response: Struct | str) -> frozenset[str]:
+    """The topics of a Metadata response."""
+    topics = response.topics if isinstance(response, MetadataResponse) else []
+    return frozenset(topic.name for topic in topics if topic.name)
 
 
 def has_code(value: Any, codes: frozenset[int]) -> bool:

@@ -35,7 +35,7 @@ def here(text: str, directory: Path) -> str:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaRaftServer]:
     """The node of the page, as ``barnabas format --add-scram`` and ``barnabas start`` make it."""
-    (block,) = blocks("properties")
+    block, *_ = blocks("properties")
     (tmp_path / "authority.pem").write_text(PKI.authority.pem)
     store(tmp_path, PKI.server)
     monkeypatch.setenv("NODE_PASSWORD", "node-secret")

@@ -1,4 +1,7 @@
-"""Declared projects: written by ``barnabas pipeline init``, run by ``spark-pipelines``, read without Spark."""
+"""Declared projects: written by ``barnabas pipeline init``, run by ``spark-pipelines``, read without Spark.
+
+The commands are those of the project's ``README.md``.
+"""
 
 from __future__ import annotations
 

@@ -99,3 +99,13 @@ def test_queries_of_any_session_have_metrics(spark: SparkSession, topics: Topics
             pause.wait(0.05)
         else:
             pytest.fail("\n".join(page))
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_no_status_is_an_error_in_either_form(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    assert run(["pipeline", "status", "--out", str(tmp_path), *options]) == 1
+    said = capfd.readouterr()
+    assert said.out == ("[]\n" if options else "")
+    assert said.err == f"error: no pipeline has written its status to {tmp_path}\n"

@@ -6,6 +6,7 @@ import logging
 import os
 import random
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from benchmarks.wire_client import WireClient
@@ -22,6 +23,9 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from system.coordinator_fuzz import RequestMaker, fuzz
+
+SEED: Final = int(os.environ.get("FUZZ_SEED") or random.randrange(1 << 32))
+"""Chosen once, so that a second try of the test after a failure (``conftest.py``) sends the same requests."""
 
 SHORT = {
     # Members and rebalances time out while the requests come, so that their timers are part of it.
@@ -53,12 +57,11 @@ def topic_ids(client: WireClient) -> dict[str, Uuid]:
 )
 def test_odd_requests(broker: EmbeddedBroker, count: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    seed = int(os.environ.get("FUZZ_SEED", random.randrange(1 << 32)))
-    print(f"FUZZ_SEED={seed}")
+    print(f"FUZZ_SEED={SEED}")
     host, _, port = broker.bootstrap_servers.rpartition(":")
     with WireClient(broker.bootstrap_servers) as client:
         ids = topic_ids(client)
-        outcome = fuzz((host, int(port)), RequestMaker(random.Random(seed), ids), count)
+        outcome = fuzz((host, int(port)), RequestMaker(random.Random(SEED), ids), count)
         assert not outcome.unknown_errors
         assert [record.getMessage() for record in caplog.records if record.exc_info] == []
         assert len(outcome.responses) > 15, "the requests get past the first checks"

@@ -48,6 +48,8 @@ SETTINGS: Final = {
     "transaction.state.log.num.partitions": "1",
 }
 FRAMES: Final = int(os.environ.get("FUZZ_FRAMES", "1000000"))
+SEED: Final = int(os.environ.get("FUZZ_SEED") or random.SystemRandom().randrange(10**6))
+"""Chosen once, so that a second try of the test after a failure (``conftest.py``) sends the same frames."""
 GOOD_TOPIC: Final = "of-the-good-client"
 INTERVAL_S: Final = 0.01
 WAIT_S: Final = 60.0
@@ -224,5 +226,5 @@ def test_mutated_frames(target: Target) -> None:
 @pytest.mark.nightly
 def test_a_million_mutated_frames(target: Target, record_property: Callable[[str, object], None]) -> None:
     target.grant(RIGHT_OF_A_BROKER)
-    assault(target, int(os.environ.get("FUZZ_SEED") or random.SystemRandom().randrange(10**6)), FRAMES)
+    assault(target, SEED, FRAMES)
     record_property("fuzz_cases", FRAMES)

@@ -78,9 +78,10 @@ def build_wheel(tmp_path: Path, *, pure: bool) -> Path:
     """Made of a copy, because a build leaves files in the tree."""
     source = tmp_path / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "src", source / "src", ignore=NOT_SOURCE)
+    for name in ("src", "tools"):
+        shutil.copytree(ROOT / name, source / name, ignore=NOT_SOURCE)
     run(
         *(sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)),
         cwd=source,

@@ -60,6 +60,13 @@ def admin_settings(cluster: Cluster, timeout_ms: int, client_id: str = "barnabas
     return settings if timeouts & settings.keys() else settings | dict.fromkeys(timeouts, timeout_ms)
 
 
+REMEDIES: Final = {
+    "SECURITY_DISABLED": "brokers with authorizer.class.name set have ACLs; barnabas secure writes such settings",
+    "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED": "connect with SASL or with a client certificate",
+}
+"""What to do about errors whose messages, which are the broker's, do not say it."""
+
+
 def explain(error: Exception) -> str:
     """Returns the message of an error with Kafka's name for it, so that users can search for it."""
     from barnabas.common.errors import ApiError, AuthenticationError, BrokerNotAvailableError, Errors
@@ -68,7 +75,9 @@ def explain(error: Exception) -> str:
         return f"{error} (run barnabas doctor to find the cause)"
     if not isinstance(error, ApiError):
         return str(error)
-    return f"{str(error).rstrip('.')} ({Errors.for_exception(error).name})"
+    code = Errors.for_exception(error)
+    remedy = REMEDIES.get(code.name)
+    return f"{str(error).rstrip('.')} ({code.name}" + (f"; {remedy})" if remedy else ")")
 
 
 def explain_topic(name: str, error: Exception) -> str:

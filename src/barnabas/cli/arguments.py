@@ -38,6 +38,14 @@ class ArgumentParser(argparse.ArgumentParser):
         self.commands = super().add_subparsers(**settings)
         return self.commands
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuses unknown arguments here, where the options of the command are known, and not in the parser above."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self.commands is None:
+            options = [option for action in self._actions for option in action.option_strings]
+            self.error(unknown_arguments(unknown, options))
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         wrong = _INVALID_CHOICE.fullmatch(message)
         if self.commands is not None and wrong is not None and wrong[1] == self.commands.metavar:
@@ -55,6 +63,18 @@ def unknown_command(prog: str, given: str, known: Sequence[str]) -> str:
     close = get_close_matches(given, known, n=1) or [name for name in known if name.startswith(given[:3])][:1]
     hint = f"did you mean {prog} {close[0]}?" if close else f"known commands: {', '.join(known)}"
     return f"unknown command: {prog} {given}; {hint} (see {prog} --help)"
+
+
+def unknown_arguments(given: Sequence[str], known: Sequence[str]) -> str:
+    """
+    >>> unknown_arguments(["--partitons=3"], ["--partitions", "-p"])
+    'unrecognized arguments: --partitons=3; did you mean --partitions?'
+    """
+    from difflib import get_close_matches  # for mistakes only
+
+    options = [argument.partition("=")[0] for argument in given if argument.startswith("--")]
+    close = [match for option in options for match in get_close_matches(option, known, n=1)]
+    return f"unrecognized arguments: {' '.join(given)}" + (f"; did you mean {close[0]}?" if close else "")
 
 
 @cache

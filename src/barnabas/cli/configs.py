@@ -8,11 +8,13 @@ barnabas configs unset --group billing consumer.session.timeout.ms
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.admin import add_common, administered, tell
 from barnabas.cli.arguments import ArgumentParser, add_command
-from barnabas.cli.console import CommandError, UsageError
+from barnabas.cli.console import CommandError, UsageError, say, shown
 
 if TYPE_CHECKING:
     from barnabas.cli.arguments import Commands
@@ -147,7 +149,37 @@ def set_command(cluster: Cluster, changes: list[str], dry_run: bool, **selected:
     """Changes settings."""
     resource = _resource(**selected)
     wanted = [_parse_change(text) for text in changes]
+    _warn_of_unknown(resource, [change.name for change in wanted])
     _alter(cluster, resource, wanted, dry_run)
+
+
+def _warn_of_unknown(resource: ConfigResource, names: Sequence[str]) -> None:
+    """Prints a warning for a name that looks like a misspelt one.
+
+    Brokers accept any name, because plug-ins have settings of their own, so only this tells the user of a mistake.
+    """
+    known = _known_settings(resource)
+    for name in names:
+        if known and name not in known:
+            from difflib import get_close_matches  # for mistakes only
+
+            for close in get_close_matches(name, known, 1, 0.85):
+                say(f"warning: there is no setting {shown(name)}; did you mean {close}?\n", sys.stderr)
+
+
+def _known_settings(resource: ConfigResource) -> Collection[str]:
+    """Returns the names of the settings that resources of this type have; none if they are not listed."""
+    from barnabas.clients.admin import ConfigResourceType
+
+    if resource.type is ConfigResourceType.TOPIC:
+        from barnabas.log.config.log_config_def import LOG_CONFIG_DEF
+
+        return LOG_CONFIG_DEF.keys
+    if resource.type is ConfigResourceType.BROKER:
+        from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
+
+        return BROKER_CONFIG_DEF.keys
+    return ()
 
 
 def _parse_change(text: str) -> AlterConfigOp:

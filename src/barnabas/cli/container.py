@@ -86,7 +86,12 @@ def container_command(log_level: str | None, log_format: str) -> None:
         logger.warning(
             "These variables have no effect, because there is no Java virtual machine: %s", ", ".join(without_effect)
         )
-    run_broker(settings, lambda: format_directories(settings, os.environ.get("CLUSTER_ID", "")), log)
+    run_broker(
+        settings,
+        lambda: format_directories(settings, os.environ.get("CLUSTER_ID", "")),
+        log,
+        quiet=log_format == "json",
+    )
 
 
 def format_directories(settings: KafkaConfig, cluster_id: str) -> None:

@@ -376,7 +376,8 @@ def _examine_topics(admin: KafkaAdminClient, names: list[str], brokers: int) -> 
     if leaderless:
         yield Finding("topics", "error", f"{leaderless} partitions have no leader", "start their brokers")
     else:
-        yield Finding("topics", "ok", f"{len(others)} topics, all partitions with a leader")
+        topics = "1 topic" if len(others) == 1 else f"{len(others)} topics"
+        yield Finding("topics", "ok", f"{topics}, all partitions with a leader")
 
 
 def _examine_access(admin: KafkaAdminClient) -> Finding:

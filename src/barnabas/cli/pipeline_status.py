@@ -109,9 +109,10 @@ def _show(rows: Sequence[dict[str, Any]], out: str, *, as_json: bool) -> None:
 
     if as_json:
         print_json(rows)
-        return
     if not rows:
         raise CommandError(f"no pipeline has written its status to {out}")
+    if as_json:
+        return
     headers = ("pipeline", "state", "behind", "rows/s", "dead letters", "why")
     cells = [
         (

@@ -73,7 +73,7 @@ def add_logging(parser: ArgumentParser) -> None:
         "--log-level", choices=LEVELS, help="default: info, without the details of startup; --log-level info shows them"
     )
     parser.add_argument(
-        "--log-format", choices=STYLES, default="text", help="text, or one JSON object per line; default: text"
+        "--log-format", choices=STYLES, default="text", help="text, or one JSON object per line and no banner"
     )
 
 
@@ -102,7 +102,7 @@ def start_command(
 
             format_if_empty(settings)
 
-    run_broker(settings, prepare, log, ready_file=ready_file, quiet=quiet)
+    run_broker(settings, prepare, log, ready_file=ready_file, quiet=quiet or log_format == "json")
 
 
 def run_broker(
@@ -113,7 +113,10 @@ def run_broker(
     ready_file: Path | None = None,
     quiet: bool = False,
 ) -> None:
-    """Runs a broker until a signal stops it. ``prepare`` formats its data directories, if allowed."""
+    """Runs a broker until a signal stops it. ``prepare`` formats its data directories, if allowed.
+
+    With ``quiet`` nothing is printed on standard output: a supervisor that collects a JSON log reads both streams.
+    """
     from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
     from barnabas.common.config_def import ConfigError
     from barnabas.common.errors import BarnabasError

@@ -28,7 +28,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.records.builder import RecordBatchBuilder
 
-SECONDS: Final = 20
+SECONDS: Final = 60
 BEFORE_IMPLICIT_TRANSACTIONS: Final = 11
 """The last version of Produce that does not add a partition to its transaction by itself."""
 
@@ -54,10 +54,15 @@ class Shell:
 
     def __call__(self, *arguments: str, expect: int = 0) -> str:
         """What it printed: its output, or its errors if it is to fail."""
+        out, err = self.streams(*arguments, expect=expect)
+        return out if expect == 0 else err
+
+    def streams(self, *arguments: str, expect: int = 0) -> tuple[str, str]:
+        """What it printed on standard output, and on standard error."""
         code = run([*arguments, "-b", self.bootstrap])
-        out, err = self._capture.readouterr()
-        assert code == expect, (out + err).decode()
-        return (out if expect == 0 else err).decode()
+        out, err = (stream.decode() for stream in self._capture.readouterr())
+        assert code == expect, out + err
+        return out, err
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "--json"))
@@ -170,6 +175,8 @@ def test_settings(shell: Shell, name: str) -> None:
         == f"topic {name}: retention.ms reset to its default\n"
     )
     assert "INVALID_CONFIG" in shell.fails("configs", "set", "--topic", name, "retention.ms=soon")
+    misspelt = shell("configs", "set", "--topic", name, "retention.m=5000", expect=1)
+    assert misspelt.startswith("warning: there is no setting retention.m; did you mean retention.ms?\nerror: ")
     assert shell.fails("configs", "get", "--topic", name, "no.such") == f"topic {name} has no setting no.such"
     assert "one of the arguments" in shell.fails("configs", "get", code=2)
 
@@ -179,6 +186,9 @@ def test_settings_of_brokers_groups_and_subscriptions(shell: Shell, name: str) -
     shell("configs", "set", "--all-brokers", "log.cleaner.threads=2")
     shell.until(lambda: "log.cleaner.threads" in shell.json("configs", "get", "--all-brokers"))
     shell("configs", "unset", "--all-brokers", "log.cleaner.threads")
+    misspelt = shell.streams("configs", "set", "--all-brokers", "log.cleaner.thread=2", "--dry-run")
+    assert misspelt[1] == "warning: there is no setting log.cleaner.thread; did you mean log.cleaner.threads?\n"
+    assert shell.streams("configs", "set", "--all-brokers", "my.plugin.setting=2", "--dry-run")[1] == ""
     shell("configs", "set", "--group", name, "consumer.session.timeout.ms=50000")
     shell.until(lambda: shell.json("configs", "get", "--group", name))
     shell("configs", "set", "--client-metrics", name, "interval.ms=1000")
@@ -453,12 +463,11 @@ def test_what_cannot_be_read(shell: Shell, name: str) -> None:
 def test_reading_is_measured(shell: Shell, name: str) -> None:
     shell("topics", "create", name)
     fill(shell, name, 50)
-    header, row = shell("perf", "consume", "--topic", name, "--num-records", "50").splitlines()
+    patient = ("--num-records", "50", "--timeout", str(SECONDS))
+    header, row = shell("perf", "consume", "--topic", name, *patient).splitlines()
     figures = dict(zip(header.split(", "), row.split(", "), strict=True))
     assert figures["data.consumed.in.nMsg"] == "50"
-    assert (
-        shell.json("perf", "consume", "--topic", name, "--num-records", "50", "--table")["data.consumed.in.nMsg"] == 50
-    )
+    assert shell.json("perf", "consume", "--topic", name, *patient, "--table")["data.consumed.in.nMsg"] == 50
     text = shell("perf", "consume", "--topic", name, "--num-records", "51", "--timeout", "0.2", expect=1)
     # On a loaded machine the time can pass before all 50 are there.
     found = re.search(r"received only (\d+) of 51 records, then none for 0.2 s", text)

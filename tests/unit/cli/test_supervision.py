@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -91,18 +92,19 @@ def test_a_start_takes_few_lines(tmp_path: Path) -> None:
 
 
 def test_a_log_for_programs(tmp_path: Path) -> None:
+    """A supervisor collects both streams, so no other text is on either."""
     process = subprocess.Popen(
         [*COMMAND, "start", "--port=0", f"--data-dir={tmp_path}", "--log-format=json", "--log-level=info"],
         env=environment(),
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
     assert process.stdout is not None
-    assert any("bootstrap server" in line for line in process.stdout)
+    first = list(takewhile(lambda line: "is running" not in line, process.stdout))
     process.send_signal(signal.SIGTERM)
-    _, log = process.communicate(timeout=LIMIT_S)
-    documents = [json.loads(line) for line in log.splitlines()]
+    rest, _ = process.communicate(timeout=LIMIT_S)
+    documents = [json.loads(line) for line in [*first, *rest.splitlines()]]
     assert len(documents) > 30
     assert all(set(one) == {"time", "level", "logger", "thread", "message"} for one in documents)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", documents[0]["time"])

@@ -5,7 +5,8 @@ A request goes through these steps. The first three decide which of its partitio
 1. **Buckets.** A partition is unknown (UNKNOWN_TOPIC_ID for an unknown id, UNKNOWN_TOPIC_OR_PARTITION), invalid or
    accepted. Each partition needs exactly **one batch, of format v2**: anything else is INVALID_RECORD, zstd before v7
    is UNSUPPORTED_COMPRESSION_TYPE. Only the leading fields are read here; the log checks the batch itself. A batch
-   whose length or format cannot be read is CORRUPT_MESSAGE, for the whole request.
+   whose length or format cannot be read is CORRUPT_MESSAGE, for the whole request; after a transactional batch, for
+   its partition only. Kafka reads all batches to find the first transactional one, and stops there.
 2. **Transactional records** need Write on the transactional id that the request names. Without it the whole request
    fails with TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 3. **Authorization.** Topics need Write. The authorizer is called once for all topics.
@@ -279,7 +280,11 @@ class ProduceHandler:
                     if magic == MAGIC and length + LOG_OVERHEAD == len(records):
                         batch = records
                 if batch is None:
-                    _, _, attributes = first_batch(records)
+                    try:
+                        _, _, attributes = first_batch(records)
+                    except CorruptRecordError:
+                        if not all_attributes & TRANSACTIONAL_MASK:
+                            raise
                 all_attributes |= attributes
                 if found is None:
                     code = Errors.UNKNOWN_TOPIC_ID if version >= _TOPIC_IDS else Errors.UNKNOWN_TOPIC_OR_PARTITION

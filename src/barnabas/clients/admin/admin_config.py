@@ -22,7 +22,7 @@ _client_ids = itertools.count(1)
 
 
 def _definition() -> ConfigDef:
-    definition = define_common(ConfigDef())
+    definition = define_common(ConfigDef(), receive_buffer_bytes=65_536, connections_max_idle_ms=300_000)
     definition.define(
         "default.api.timeout.ms",
         Type.INT,

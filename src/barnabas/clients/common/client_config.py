@@ -95,8 +95,10 @@ def refuse_unknown(keywords: Iterable[str], definition: ConfigDef) -> None:
             raise TypeError(f"there is no setting {keyword}{hint}")
 
 
-def define_common(definition: ConfigDef) -> ConfigDef:
-    """Defines the settings of connections, metadata and metrics."""
+def define_common(
+    definition: ConfigDef, *, receive_buffer_bytes: int = 32_768, connections_max_idle_ms: int = 540_000
+) -> ConfigDef:
+    """Defines the settings of connections, metadata and metrics. The keywords are defaults that differ by client."""
     at_least_0 = Range.at_least(0)
     distinct = ValidList.any_non_duplicate_values(empty_allowed=True, null_allowed=False)
     define = definition.define
@@ -154,7 +156,7 @@ def define_common(definition: ConfigDef) -> ConfigDef:
     define(
         "receive.buffer.bytes",
         Type.INT,
-        32_768,
+        receive_buffer_bytes,
         Range.at_least(-1),
         MEDIUM,
         "The size of the socket's receive buffer; -1 uses the operating system's default.",
@@ -191,7 +193,7 @@ def define_common(definition: ConfigDef) -> ConfigDef:
     define(
         "connections.max.idle.ms",
         Type.LONG,
-        540_000,
+        connections_max_idle_ms,
         None,
         MEDIUM,
         "Connections that are idle for this long are closed.",

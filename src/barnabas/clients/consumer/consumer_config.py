@@ -64,7 +64,7 @@ def _reset_policy(name: str, value: object) -> None:  # noqa: ARG001 - the messa
 def _definition() -> ConfigDef:
     at_least_0 = Range.at_least(0)
     distinct = ValidList.any_non_duplicate_values(empty_allowed=True, null_allowed=False)
-    definition = define_common(ConfigDef())
+    definition = define_common(ConfigDef(), receive_buffer_bytes=65_536)
     define = definition.define
     define("group.id", Type.STRING, None, None, HIGH, "The consumer group that this consumer belongs to.")
     define(
@@ -190,9 +190,6 @@ def _definition() -> ConfigDef:
 CONFIG: Final = _definition()
 """The definitions of all settings of a consumer."""
 
-RECEIVE_BUFFER_BYTES: Final = 65_536
-"""Kafka's default for consumers, which is larger than for its other clients."""
-
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
@@ -249,7 +246,6 @@ class ConsumerConfig:
         assignors = _assignors(strategies)
         if strategies is not None:
             given["partition.assignment.strategy"] = tuple(_assignor_name(assignor) for assignor in assignors)
-        given.setdefault("receive.buffer.bytes", RECEIVE_BUFFER_BYTES)
         values = CONFIG.parse(given)
         group_id = values.get_optional_str("group.id")
         instance_id = values.get_optional_str("group.instance.id")

@@ -77,7 +77,7 @@ const options = (panel, chart, width) => {
   if (panel.limit !== null)
     series.push({label: 'limit', stroke: () => color('alarm'), width: 1.3, dash: [6, 4], points: {show: false}});
   return {
-    width, height: plotHeight(width), legend: {show: false}, padding: [8, 8, 0, 0],
+    width, height: plotHeight(width), legend: {show: false}, padding: [8, 28, 0, 0],  // half a label of the time axis
     tzDate: seconds => uPlot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),
     cursor: {sync: {key: chart.name}, points: {size: 7}, y: false},
     scales: {

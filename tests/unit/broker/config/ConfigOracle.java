@@ -1,4 +1,4 @@
-/** Prints what Apache Kafka knows about the settings of a broker, of groups and of metrics subscriptions, as JSON. */
+/** Prints what Apache Kafka knows about the settings of a broker, groups, metrics subscriptions and clients, as JSON. */
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
@@ -6,6 +6,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.coordinator.group.GroupConfig;
 import org.apache.kafka.server.config.AbstractKafkaConfig;
@@ -22,6 +25,9 @@ public class ConfigOracle {
         answer.put("group", keys(GroupConfig.CONFIG_DEF));
         answer.put("client_metrics", keys(ClientMetricsConfigs.configDef()));
         answer.put("topic", keys(LogConfig.configDefCopy()));
+        answer.put("producer", keys(ProducerConfig.configDef()));
+        answer.put("consumer", keys(ConsumerConfig.configDef()));
+        answer.put("admin", keys(AdminClientConfig.configDef()));
         answer.put("update_modes", new TreeMap<>(DynamicBrokerConfig.dynamicConfigUpdateModes()));
         Map<String, Object> synonyms = new TreeMap<>();
         for (String name : AbstractKafkaConfig.CONFIG_DEF.names()) {

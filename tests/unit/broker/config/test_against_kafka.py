@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools import setting_differences
 
 from barnabas.broker.config.broker_config_def import BROKER_CONFIG_DEF
 from barnabas.broker.config.client_metrics_config import CLIENT_METRICS_CONFIG_DEF
@@ -24,7 +25,11 @@ from barnabas.broker.config.dynamic_config_names import (
 from barnabas.broker.config.group_config import GROUP_CONFIG_DEF, GROUP_CONFIG_SYNONYMS
 from barnabas.broker.config.java_double import java_double
 from barnabas.broker.config.listener_prefix import broker_config_synonyms
+from barnabas.clients.admin.admin_config import CONFIG as ADMIN
+from barnabas.clients.consumer.consumer_config import CONFIG as CONSUMER
+from barnabas.clients.producer.producer_config import CONFIG as PRODUCER
 from barnabas.common.config_def import ConfigDef, ConfigError, ConfigKey, convert_to_string
+from barnabas.log.config.log_config_def import LOG_CONFIG_DEF
 from oracles.definitions import JARS
 
 pytestmark = pytest.mark.java
@@ -122,6 +127,47 @@ def test_exceptions_are_still_needed() -> None:
     theirs = kafka()["broker"]
     for name in OTHER_DEFAULTS.keys() - {"num.network.threads"}:  # without the global lock it is Kafka's
         assert shown(BROKER_CONFIG_DEF.keys[name])["default"] != theirs[name]["default"], name
+
+
+KAFKA_4_4_CLIENTS = {
+    "bootstrap.resolve.timeout.ms",
+    "buffer.memory.allocation.strategy",
+    "client.rack",
+    "internal.leave.group.on.close",
+    "metadata.cluster.check.enable",
+    "partitioner.rack.aware",
+    "sasl.oauthbearer.allow.unverified.audience",
+    "sasl.oauthbearer.allow.unverified.issuer",
+}
+"""Settings of clients that came after the version of the jars, or that Java's other clients have."""
+
+
+@pytest.mark.parametrize(
+    ("definition", "kind", "listed"),
+    [
+        (BROKER_CONFIG_DEF, "broker", setting_differences.BROKER),
+        (LOG_CONFIG_DEF, "topic", {}),
+        (PRODUCER, "producer", setting_differences.CLIENTS["producer"]),
+        (CONSUMER, "consumer", setting_differences.CLIENTS["consumer"]),
+        (ADMIN, "admin", setting_differences.CLIENTS["admin-client"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_reference_says_where_types_and_defaults_differ(
+    definition: ConfigDef, kind: str, listed: dict[str, str]
+) -> None:
+    theirs = kafka()[kind]
+    fields = ("type", "has_default", "default")
+    differing = {
+        name
+        for name, key in definition.keys.items()
+        if name in theirs and any(shown(key)[field] != theirs[name][field] for field in fields)
+    }
+    assert differing - listed.keys() == set()
+    assert listed.keys() - definition.keys.keys() == set(), "no such setting"
+    if kind not in {"broker", "topic"}:
+        ours = {name for name in definition.keys if name not in theirs}
+        assert ours - KAFKA_4_4_CLIENTS == setting_differences.ONLY_HERE & definition.keys.keys()
 
 
 def test_groups() -> None:

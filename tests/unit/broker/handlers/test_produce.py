@@ -243,6 +243,20 @@ def test_without_an_authorizer_transactional_records_need_an_id_all_the_same() -
     assert codes(response) == {"t-0": Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
+@pytest.mark.mechanism("R05")
+@pytest.mark.parametrize("transactional_id", ["payments", None])
+def test_damage_after_a_transactional_batch_fails_its_partition_only(transactional_id: str | None) -> None:
+    """As in Kafka, which looks at the batches until it has found a transactional one."""
+    bench = DataBench()
+    body = to(("t", 0, TRANSACTIONAL), ("t", 1, bytes(40)), ("nope", 0, bytes(40)), transactional_id=transactional_id)
+    found = codes(bench.answered(handler_of(bench), body, 12))
+    if transactional_id is None:
+        assert set(found.values()) == {Errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+    else:
+        unknown = Errors.UNKNOWN_TOPIC_OR_PARTITION
+        assert found == {"t-0": Errors.NONE, "t-1": Errors.CORRUPT_MESSAGE, "nope-0": unknown}
+
+
 # ---------------------------------------------------------------------------------------------------- answers
 
 
