@@ -32,17 +32,19 @@ run: $(CORE) ## start a broker on 127.0.0.1:9092; options: make run ARGS='--port
 demo: $(DEMO) ## show it at work: three tenants, quotas, pipelines on Spark, a report (about two minutes)
 	$(BIN)/python examples/demo.py
 
-# The order matters: each of them installs into the same environment.
+# The order matters: each of them installs into the same environment. The doctor may find that there is no Java here.
 $(CORE): $(BUILT)
 	$(PYTHON) tools/environment.py $(VENV) core
 	@touch $@
 
 $(DEMO): $(BUILT)
 	$(PYTHON) tools/environment.py $(VENV) demo
+	-$(BIN)/barnabas doctor spark --compile
 	@touch $(CORE) $@
 
 $(DEV): $(BUILT)
 	$(PYTHON) tools/environment.py $(VENV) dev
+	-$(BIN)/barnabas doctor spark --compile
 	@touch $(CORE) $(DEMO) $@
 
 ##@ Work on it

@@ -17,13 +17,19 @@ from pyspark.sql import SparkSession
 
 
 def whereabouts(batches: Iterator[Any]) -> Iterator[Any]:
-    """Where an executor has the package from."""
+    """Where an executor has the package from.
+
+    An executor is known by the process that its workers come from. Their directory is that of the session under Spark
+    Connect, on all executors.
+    """
+    import os
+
     import pandas as pd
 
     import barnabas
 
     for _ in batches:
-        yield pd.DataFrame({"executor": [Path.cwd().name], "package": [barnabas.__file__]})
+        yield pd.DataFrame({"executor": [os.getppid()], "package": [barnabas.__file__]})
 
 
 def main() -> None:
@@ -52,7 +58,7 @@ def main() -> None:
     )
     query.awaitTermination()
     streamed = spark.read.parquet(table)
-    places = spark.range(0, 40, 1, 4).mapInPandas(whereabouts, "executor string, package string").distinct().collect()
+    places = spark.range(0, 40, 1, 4).mapInPandas(whereabouts, "executor int, package string").distinct().collect()
     found = {
         "batch": batch.count(),
         "distinct": batch.select("partition", "offset").distinct().count(),

@@ -76,10 +76,20 @@ def quota_usage(start_us: int, part: int) -> Rows:
     ]
 
 
-def write_records(bootstrap_servers: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Brokers write to such topics themselves, and let nobody else but administrators do so."""
-    settings = {"bootstrap.servers": bootstrap_servers, "client.id": "__admin_client", "enable.metrics.push": False}
-    producer = Producer(settings)
+def write_records(bootstrap_servers: str, rows: Iterable[tuple[Any, ...]], timeout_s: float = 30) -> None:
+    """Brokers write to such topics themselves, and let nobody else but administrators do so.
+
+    Each record is written once, even if the broker is restarted meanwhile.
+    """
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "client.id": "__admin_client",
+            "enable.metrics.push": False,
+            "enable.idempotence": True,
+            "batch.num.messages": 20,  # a task takes several requests to read them
+        }
+    )
     failed: list[Any] = []
     for key, value, topic, _, _, time, _, headers in rows:
         producer.produce(
@@ -90,7 +100,7 @@ def write_records(bootstrap_servers: str, rows: Iterable[tuple[Any, ...]]) -> No
             headers=headers,
             on_delivery=lambda error, _: failed.append(error) if error else None,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(timeout_s) == 0
     assert failed == []
 
 

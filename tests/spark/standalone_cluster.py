@@ -165,7 +165,9 @@ class StandaloneCluster:
             command += ["--conf", f"{name}={value}"]
         log = directory / "connect.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(command, env=self.environment, stdout=output, stderr=output, cwd=directory)
+            # Spark takes the memory of this driver from the variable for daemons, which need less.
+            environment = {**self.environment, "SPARK_DAEMON_MEMORY": "1g"}
+            process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, cwd=directory)
 
         def is_ready() -> bool:
             assert process.poll() is None, log.read_text(errors="replace")

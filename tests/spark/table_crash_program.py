@@ -12,8 +12,8 @@ import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.spark.pipelines import sessions, tables
 from barnabas.spark.pipelines.change_envelopes import Debezium
@@ -21,10 +21,14 @@ from barnabas.spark.pipelines.changes import ChangesConfig, changes_writer, json
 from barnabas.spark.pipelines.config import PipelineConfig, TableOptions
 from barnabas.spark.pipelines.lake import LakeConfig, lake_writer
 from barnabas.spark.pipelines.runner import STREAMS
-from barnabas.spark.pipelines.stream import start, start_query
+from barnabas.spark.pipelines.stream import start
 from barnabas.spark.pipelines.table_formats import DeltaTableFormat, IcebergTableFormat
 from barnabas.spark.pipelines.tables import TableStore
 from barnabas.spark.session import make_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
 BEFORE_FILES: Final = "before-files"
 AFTER_FILES: Final = "after-files"
@@ -43,8 +47,8 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_at(batch: int, point: str) -> None:
-    """Replaces the step of the batch after which, or before which, the process is killed."""
+def kill_at(batch: int, point: str, kill: Callable[[], None] = kill) -> None:
+    """Replaces the step of the batch after which, or before which, a process is killed: this one by default."""
     if point in {BEFORE_FILES, AFTER_FILES}:
         write_files: Any = vars(tables)["write_files"]
 
@@ -53,19 +57,19 @@ def kill_at(batch: int, point: str) -> None:
             if is_batch and point == BEFORE_FILES:
                 kill()
             files = write_files(frame, layout, storage, prefix)
-            if is_batch:
+            if is_batch and point == AFTER_FILES:
                 kill()
             return files
 
         vars(tables)["write_files"] = write
     elif point == AFTER_COMMIT:
         for owner in (DeltaTableFormat, IcebergTableFormat):
-            _kill_after(owner, "replace", lambda *_, batch_of=batch, **settings: _batch(settings) == batch_of)
+            _kill_after(owner, "replace", lambda *_, batch_of=batch, **settings: _batch(settings) == batch_of, kill)
     else:
-        _kill_after(TableStore, "set_state", lambda state: state.batch_id == batch)
+        _kill_after(TableStore, "set_state", lambda state: state.batch_id == batch, kill)
 
 
-def _kill_after(owner: Any, name: str, is_due: Any) -> None:
+def _kill_after(owner: Any, name: str, is_due: Any, kill: Callable[[], None]) -> None:
     original = getattr(owner, name)
 
     def method(self: Any, *arguments: Any, **settings: Any) -> None:
@@ -94,6 +98,19 @@ def clicks_config(config: PipelineConfig) -> sessions.SessionsConfig:
     )
 
 
+def started(pipeline: str, raw: DataFrame, config: PipelineConfig) -> StreamingQuery:
+    """Starts a pipeline over a stream with the columns of the source."""
+    if pipeline == "changes":
+        changes = ChangesConfig(config, ("records",), schemas=json_rows("id bigint, n bigint", Debezium()), key=("id",))
+        return changes_writer(changes).start(raw)
+    if pipeline == "lake":
+        lake = LakeConfig(config, ("records",))
+        return lake_writer(lake).start(raw)
+    if pipeline == sessions.NAME:
+        return sessions.start(raw, clicks_config(config))
+    return start(raw, STREAMS[pipeline], config)
+
+
 def main(pipeline: str, table_format: str, source: str, out: str, *crash: str) -> None:
     spark = make_session("table crash", "local[2]", {"spark.sql.shuffle.partitions": "2"})
     if crash:
@@ -102,17 +119,7 @@ def main(pipeline: str, table_format: str, source: str, out: str, *crash: str) -
     kind, _, uri = table_format.partition("=")
     options = TableOptions(kind, properties={"type": "rest", "uri": uri} if uri else {})
     config = PipelineConfig(out=out, once=True, sketch_k=200, compact_every=3, keep_hours=0, tables=options)
-    if pipeline == "changes":
-        changes = ChangesConfig(config, ("records",), schemas=json_rows("id bigint, n bigint", Debezium()), key=("id",))
-        query = start_query(raw, changes_writer(changes), "changes", config, changes.checkpoint)
-    elif pipeline == "lake":
-        lake = LakeConfig(config, ("records",))
-        query = start_query(raw, lake_writer(lake), "lake", config, lake.checkpoint)
-    elif pipeline == sessions.NAME:
-        query = sessions.start(raw, clicks_config(config))
-    else:
-        query = start(raw, STREAMS[pipeline], config)
-    query.awaitTermination()
+    started(pipeline, raw, config).awaitTermination()
     spark.stop()
 
 

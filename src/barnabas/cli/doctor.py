@@ -54,6 +54,12 @@ def add_doctor(commands: Commands) -> None:
         "--remote", metavar="URL", help="spark: a Connect server to check, such as sc://host:15002; or $SPARK_REMOTE"
     )
     parser.add_argument(
+        "--compile",
+        action="store_true",
+        dest="compiles",
+        help="spark: add byte code to PySpark's archives first, once, so that its Python processes start faster",
+    )
+    parser.add_argument(
         "--timeout", type=float, default=5.0, metavar="SECONDS", help="the time limit of each step; default: 5"
     )
     parser.add_argument(
@@ -65,7 +71,9 @@ def add_doctor(commands: Commands) -> None:
     )
 
 
-def doctor_command(part: str, cluster: Cluster, timeout: float, wait: float, as_json: bool, remote: str | None) -> None:
+def doctor_command(
+    part: str, cluster: Cluster, timeout: float, wait: float, as_json: bool, remote: str | None, compiles: bool
+) -> None:
     """Runs all checks and prints the findings."""
     if timeout <= 0:
         raise UsageError(f"--timeout must be positive: {timeout:g}")
@@ -73,6 +81,10 @@ def doctor_command(part: str, cluster: Cluster, timeout: float, wait: float, as_
         raise UsageError(f"--wait must not be negative: {wait:g}")
     if part != SPARK and remote is not None:
         raise UsageError("--remote is for barnabas doctor spark")
+    if part != SPARK and compiles:
+        raise UsageError("--compile is for barnabas doctor spark")
+    if compiles:
+        _compile_archives()
     until = SYSTEM_CLOCK.hi_res_milliseconds() + 1_000 * wait
     while True:
         findings: list[Finding] = []
@@ -113,6 +125,16 @@ def _examine_spark(remote: str | None, timeout_s: float) -> Iterator[Finding]:
 
     given = environment.get("SPARK_REMOTE", "")
     return examine_spark(environment, remote or (given if given.startswith("sc://") else None), timeout_s)
+
+
+def _compile_archives() -> None:
+    from barnabas.spark.python_archive import archives_of, compile_archive
+
+    for archive in archives_of(os.environ):
+        try:
+            compile_archive(archive)
+        except OSError as error:
+            raise CommandError(f"{archive} cannot be replaced: {error}") from None
 
 
 def _line(finding: Finding) -> str:

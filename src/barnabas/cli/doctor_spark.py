@@ -8,6 +8,7 @@ pyspark      PySpark 4.3                                                   not i
 java         Java 17 or later                                              none, an old one, a wrong JAVA_HOME
 workers      an interpreter that has barnabas, of the driver's version     PYSPARK_PYTHON, or python3 on the path, is
                                                                            another one than that of the script
+start        byte code in PySpark's archives, to start fast                none, as PySpark is installed
 connect      the packages of Spark Connect                                 pyspark without its extra ``connect``
 server       a Connect server that has barnabas (``--remote``)             not started, an interpreter without barnabas
 tables       deltalake or pyiceberg, for the pipelines' tables             not installed; jars that Spark SQL would need
@@ -62,6 +63,7 @@ def examine_spark(environment: Mapping[str, str], remote: str | None, timeout_s:
     java = check_java(environment)
     yield java
     yield from check_workers(environment)
+    yield from check_archives(environment)
     connect = check_connect()
     yield connect
     if remote is not None:
@@ -156,6 +158,21 @@ def judge_interpreter(step: str, found: Mapping[str, Any], driver: tuple[int, in
         ours = ".".join(map(str, driver))
         return Finding(step, "error", f"the workers run Python {theirs} ({python}), and the driver {ours}", remedy)
     return Finding(step, "ok", f"{python} has barnabas")
+
+
+def check_archives(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Checks that the Python processes of Spark need not compile PySpark each time they start."""
+    from barnabas.spark.python_archive import archives_of, is_compiled
+
+    step, archives = "start of processes", archives_of(environment)
+    missing = [archive for archive in archives if not is_compiled(archive)]
+    if missing:
+        names = ", ".join(archive.name for archive in missing)
+        what = f"each Python process of Spark compiles {names} for half a second"
+        yield Finding(step, "warning", what, "barnabas doctor spark --compile adds the byte code, once")
+    elif archives:
+        names = ", ".join(archive.name for archive in archives)
+        yield Finding(step, "ok", f"byte code for Python {'.'.join(map(str, sys.version_info[:2]))} in {names}")
 
 
 def check_connect() -> Finding:

@@ -100,7 +100,7 @@ def _definition() -> ConfigDef:
         60_000,
         at_least_0,
         MEDIUM,
-        "How long a missing partition is retried.",
+        "How long a missing partition, or a lookup of offsets while no broker responds, is retried.",
     )
     return define_security(definition)
 

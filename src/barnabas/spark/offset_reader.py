@@ -31,12 +31,19 @@ _SAMPLE_BYTES: Final = 64 * 1024
 """How many partitions are read to estimate the size of records, and how much of each."""
 
 
+class SubscriptionError(UnknownPartitionsError):
+    """A query names topics or partitions that do not exist."""
+
+
 class OffsetReader:
     """Looks up offsets, with retries while brokers are unavailable.
 
-    Each lookup is retried ``fetchOffset.numRetries`` times, ``fetchOffset.retryIntervalMs`` apart. The lookups of a
-    batch take one metadata request and one round of ListOffsets requests, one to each leader, however many partitions
-    there are.
+    Each lookup is retried ``fetchOffset.numRetries`` times, ``fetchOffset.retryIntervalMs`` apart. A query that has
+    reached the cluster before goes on for ``kafka.default.api.timeout.ms``: a broker that is restarted, or whose
+    partitions get other leaders, must not end a stream. One that has not, such as one with a wrong address, fails soon.
+
+    The lookups of a batch take one metadata request and one round of ListOffsets requests, one to each leader, however
+    many partitions there are.
     """
 
     def __init__(
@@ -87,17 +94,17 @@ class OffsetReader:
         return [one for one in state.leaders if one.topic in matching]
 
     def _assigned(self, state: ClusterState) -> frozenset[TopicPartition]:
-        """Returns the partitions that the query reads; raises `UnknownPartitionsError` unless all of them exist."""
+        """Returns the partitions that the query reads; raises `SubscriptionError` unless all of them exist."""
         found = frozenset(self._subscribed(state))
         subscription = self._options.subscription
         if subscription.partitions is not None:
             absent = [one for one in subscription.partitions if one not in found]
             if absent:
-                raise UnknownPartitionsError(f"assign names partitions that do not exist: {named(absent)}")
+                raise SubscriptionError(f"assign names partitions that do not exist: {named(absent)}")
         topics = {one.topic for one in found}
         names = [name for name in subscription.topics or () if name not in topics]
         if names:
-            raise UnknownPartitionsError(f"subscribe names topics that do not exist: {', '.join(names)}")
+            raise SubscriptionError(f"subscribe names topics that do not exist: {', '.join(names)}")
         return found
 
     # -- offsets
@@ -203,12 +210,15 @@ class OffsetReader:
     def _persistently(self, ask: Callable[[], T]) -> T:
         """Retries while something is missing or no broker responds."""
         attempts = self._options.fetch_offset_attempts
+        patience_ms = 0 if self._state is None else self._options.client.default_api_timeout_ms
+        deadline = self._clock.hi_res_milliseconds() + patience_ms
         while True:
             attempts -= 1
             try:
                 return ask()
             except ClientError as error:
-                if attempts <= 0:
+                is_patient = self._clock.hi_res_milliseconds() < deadline and not isinstance(error, SubscriptionError)
+                if attempts <= 0 and not is_patient:
                     raise
                 log.warning("%s; retrying", error)
                 self._clock.sleep(self._options.fetch_offset_retry_interval_ms)

@@ -82,8 +82,8 @@ SOURCE: Final = (
     Option(
         "targetPartitions",
         "by slots and size",
-        "The number of tasks (Spark partitions) of a batch. By default three for each slot, fewer for a small batch, "
-        "and more than that only so that none has more than 1,000,000 records or 128 MiB.",
+        "The number of tasks (Spark partitions) of a batch. By default one for each slot, fewer for a small batch, up "
+        "to three for a large one, and more only so that none has more than 1,000,000 records or 128 MiB.",
         is_ours=True,
     ),
     Option("minPartitions", "", "The minimum number of tasks. Large partitions are cut for it."),

@@ -40,6 +40,12 @@ MIN_TASK_RECORDS: Final = 100_000
 MIN_TASK_BYTES: Final = 8 * 1024 * 1024
 """A task that reads less than both takes longer to start than to read. Bytes are those in the log."""
 
+LARGE_TASK_RECORDS: Final = 500_000
+LARGE_TASK_BYTES: Final = 64 * 1024 * 1024
+"""A slot has a second and a third task only if each of them reads as much as one of these. Another task on a free slot
+saves time, but another task on the same slot only adds its start: two tasks read 600,000 records of 100 bytes on two
+slots in 0.7 of the time of six."""
+
 MAX_TASK_RECORDS: Final = 1_000_000
 MAX_TASK_BYTES: Final = 128 * 1024 * 1024
 """A large batch has tasks of at most this size, even with few known slots: the cluster may have more."""
@@ -84,10 +90,12 @@ class TaskLimits:
         """Returns the number of tasks for these non-empty ranges.
 
         >>> ranges = [OffsetRange("t", number, 0, 60_000) for number in range(10)]
+        >>> TaskLimits().task_count(ranges, 110.0, slots=8)
+        8
         >>> TaskLimits().task_count(ranges, 110.0, slots=2)
-        6
-        >>> TaskLimits().task_count(ranges[:3], 1.0, slots=2)  # 180,000 records
         2
+        >>> TaskLimits().task_count(ranges[:3], 1.0, slots=8)  # 180,000 records
+        3
         >>> TaskLimits().task_count([OffsetRange("t", 0, 0, 50)], 110.0, slots=2)  # 50 records are not divided
         1
         """
@@ -96,8 +104,10 @@ class TaskLimits:
             count = self.target
         else:
             stored = records * bytes_per_record
-            worthwhile = max(_ceil(records, MIN_TASK_RECORDS), _ceil(stored, MIN_TASK_BYTES))
-            count = min(max(worthwhile, min(slots, len(ranges))), slots * TASKS_PER_SLOT)
+            worthwhile = max(_ceil(records, MIN_TASK_RECORDS), _ceil(stored, MIN_TASK_BYTES), len(ranges))
+            large = max(records / LARGE_TASK_RECORDS, stored / LARGE_TASK_BYTES)
+            per_slot = min(int(large / slots), TASKS_PER_SLOT)
+            count = slots * per_slot if per_slot > 1 else min(worthwhile, slots)
             count = max(count, _ceil(records, MAX_TASK_RECORDS), _ceil(stored, MAX_TASK_BYTES))
         return max(1, count, self.minimum or 1)
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from barnabas.clients.common.blocking_client import BlockingClient
+from barnabas.clients.common.blocking_client import BlockingClient, ClientError
+from barnabas.clients.common.topic_reader import ClusterState, Leader
 from barnabas.clients.producer.kafka_producer import KafkaProducer
+from barnabas.common.clock import MockClock
+from barnabas.common.identifiers import ZERO_UUID
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.embedded import EmbeddedBroker
+from barnabas.network.client.node import Node
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.spark.client_settings import ClientSettings
 from barnabas.spark.cluster_client import ClusterClient
 from barnabas.spark.offset_ranges import OffsetRange, ReadTask
-from barnabas.spark.offset_reader import OffsetReader
+from barnabas.spark.offset_reader import OffsetReader, SubscriptionError
 from barnabas.spark.source_batch import BatchReader
 from barnabas.spark.source_options import SourceOptions
 from barnabas.spark.source_stream import StreamReader
@@ -148,3 +152,83 @@ def test_sizes_of_records(bootstrap: str) -> None:
     lookups.close()
     assert sizes.keys() == {TopicPartition("many", number) for number in range(PARTITIONS)}
     assert all(150 < size < 250 for size in sizes.values())
+
+
+class SleeplessClock(MockClock):
+    """Nobody waits: a sleep moves the time."""
+
+    def sleep(self, milliseconds: float) -> None:
+        self.advance(milliseconds)
+
+
+class Restarted:
+    """A client of a cluster whose only broker is away for a while."""
+
+    def __init__(self, clock: MockClock) -> None:
+        self.reader = self
+        self.settings = None
+        self._clock = clock
+        self._back_at_ms = 0.0
+        self.asked = 0
+
+    def goes_away(self, milliseconds: float) -> None:
+        self._back_at_ms = self._clock.hi_res_milliseconds() + milliseconds
+        self.asked = 0
+
+    def describe(self, _topics: Any) -> ClusterState:
+        self.asked += 1
+        if self._clock.hi_res_milliseconds() < self._back_at_ms:
+            raise ClientError("no broker")
+        node = Node(1, "127.0.0.1", 1)
+        return ClusterState({1: node}, {TopicPartition("many", 0): Leader(node, ZERO_UUID, 0)}, frozenset())
+
+    def list_offsets(self, wanted: Any, _state: ClusterState) -> dict[TopicPartition, int | None]:
+        return dict.fromkeys(wanted, 7)
+
+    def list_several(self, wanted: Any, state: ClusterState) -> list[dict[TopicPartition, int | None]]:
+        return [self.list_offsets(one, state) for one in wanted]
+
+
+@pytest.fixture
+def clock() -> SleeplessClock:
+    return SleeplessClock()
+
+
+@pytest.fixture
+def cluster(clock: SleeplessClock) -> Restarted:
+    return Restarted(clock)
+
+
+def lookups_of(cluster: Restarted, clock: SleeplessClock, **more: str) -> OffsetReader:
+    given = options("127.0.0.1:1", **more)
+    return OffsetReader(given, clock=clock, new_client=lambda _: cast("ClusterClient", cluster))
+
+
+@pytest.mark.mechanism("S03")
+def test_a_query_outlives_a_restart_of_the_broker(cluster: Restarted, clock: SleeplessClock) -> None:
+    lookups = lookups_of(cluster, clock)
+    assert lookups.latest({}) == {TopicPartition("many", 0): 7}
+    cluster.goes_away(50_000)
+    assert lookups.latest({}) == {TopicPartition("many", 0): 7}
+    cluster.goes_away(100_000)
+    with pytest.raises(ClientError, match="no broker"):
+        lookups.latest({})
+    assert cluster.asked == 61  # for 60 seconds
+
+
+@pytest.mark.mechanism("S03")
+def test_a_wrong_address_is_reported_soon(cluster: Restarted, clock: SleeplessClock) -> None:
+    cluster.goes_away(50_000)
+    with pytest.raises(ClientError, match="no broker"):
+        lookups_of(cluster, clock).latest({})
+    assert cluster.asked == 4
+
+
+@pytest.mark.mechanism("S03")
+def test_a_topic_that_does_not_exist_is_reported_soon(cluster: Restarted, clock: SleeplessClock) -> None:
+    lookups = lookups_of(cluster, clock, subscribe="many,none")
+    lookups.latest({})
+    cluster.goes_away(0)
+    with pytest.raises(SubscriptionError, match="subscribe names topics that do not exist: none"):
+        lookups.resolve(LATEST_POINT)
+    assert cluster.asked == 4

@@ -204,23 +204,23 @@ def test_a_reader_travels_to_executors() -> None:
 
 @pytest.mark.mechanism("S13")
 def test_a_repeated_batch_has_the_same_tasks_on_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = _Topic(*[100_000] * 10)
+    topic = _Topic(*[500_000] * 10)
     reader = stream(topic, startingOffsets="earliest")
     start = reader.initialOffset()
     end = plan(reader, start)
     assert end["@tasks"] == 6  # three for each slot
     tasks = reader.partitions(start, end)
     assert [sum(one.size for one in found.ranges) for found in cast("list[ReadTask]", tasks)] == [
-        166_666,
-        166_667,
-        166_667,
-        166_666,
-        166_667,
-        166_667,
+        833_333,
+        833_333,
+        833_334,
+        833_333,
+        833_333,
+        833_334,
     ]
     monkeypatch.setenv(PARALLELISM_VARIABLE, "50")
     assert stream(topic).partitions({}, end) == tasks
-    assert plan(stream(topic, startingOffsets="earliest"), start)["@tasks"] == 12
+    assert plan(stream(topic, startingOffsets="earliest"), start)["@tasks"] == 50
 
 
 @pytest.mark.mechanism("S13")
@@ -233,12 +233,12 @@ def test_a_batch_of_release_0_1_keeps_a_task_for_each_partition() -> None:
 
 @pytest.mark.mechanism("S13")
 def test_few_but_large_records_are_worth_several_tasks() -> None:
-    clock, topic = MockClock(), _Topic(100)
+    clock, topic = MockClock(), _Topic(500)
     topic.bytes_per_record = 1_000_000.0
     reader = stream(topic, clock, startingOffsets="earliest")
     first = plan(reader, reader.initialOffset())
     assert first["@tasks"] == 6
-    topic.ends = [110]
+    topic.ends = [510]
     assert plan(reader, first)["@tasks"] == 2
     assert topic.samples == 1  # not for each batch
     clock.advance(60_000)

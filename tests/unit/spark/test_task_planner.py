@@ -62,8 +62,12 @@ def test_limits_of_the_stock_connector() -> None:
     [
         (ranges(10), 100, 8, 1),  # a few records are not cut
         (ranges(*[10] * 100), 100, 8, 8),  # but work is spread: what comes after the source may be slow
-        (ranges(*[60_000] * 10), 110, 2, 6),  # three tasks for each slot
-        (ranges(1_000), 1_000_000, 8, 24),  # large records count by their size
+        (ranges(600_000), 110, 8, 8),  # a large partition is cut for free slots
+        (ranges(*[60_000] * 10), 110, 2, 2),  # but a slot does not read two small tasks in turn
+        (ranges(2_000_000), 10, 2, 4),  # it does read large ones
+        (ranges(5_000_000), 110, 2, 6),  # at most three
+        (ranges(1_000), 100_000, 8, 8),  # large records count by their size
+        (ranges(1_000), 1_000_000, 4, 12),
         (ranges(90_000_000), 10, 2, 90),  # a large batch has tasks of a million records
         (ranges(10_000), 1_000_000, 2, 75),  # or 128 MiB
     ],
