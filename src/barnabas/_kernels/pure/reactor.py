@@ -67,8 +67,7 @@ class FileRegion:
     def __init__(self, fd: int, position: int, count: int) -> None:
         self.fd = fd
         """A descriptor, or an object that has one and keeps it open."""
-        self.position = position
-        self.count = count
+        self.position, self.count = position, count
 
     def __len__(self) -> int:
         return self.count
@@ -110,8 +109,7 @@ class NetworkSend:
         try:
             send_whole = transport.send_whole
             if send_whole is not None and self.remaining == self.size and send_whole(pieces, self.size):
-                self._at = count
-                self.remaining = 0
+                self._at, self.remaining = count, 0
                 return self.size
             while self._at < count:
                 at = self._at
@@ -341,8 +339,7 @@ class KafkaChannel:
             self._refuse(mark)
         payload, stop = found
         if payload is None:
-            self.ahead = None
-            self._head = bytes(view[start:])
+            self.ahead, self._head = None, bytes(view[start:])
             return None
         self.ahead = view if len(view) > stop else None
         self._ahead_at = stop
@@ -370,18 +367,13 @@ class KafkaChannel:
         if payload is None:
             likely = min(FIRST_ALLOCATION, max(UNSEEN_ALLOCATION, 16 * len(view)))
             payload = new_buffer(max(min(size, likely), arrived))
-        self._payload = payload
-        self._start = 0
-        self._filled = arrived
+        self._payload, self._start, self._filled = payload, 0, arrived
         payload[:arrived] = view[4:]
         return self._read_payload() if all_at_once else None
 
     def _read_exactly(self) -> memoryview | None:
         """Reads only the length: with a bounded pool nothing is read that has not been granted."""
-        data = self._receive(4 - len(self._head))
-        if data is None:
-            return None
-        self._head += data
+        self._head += self._receive(4 - len(self._head)) or b""
         if len(self._head) < 4:
             return None
         (size,) = _unpack_size(self._head)
@@ -395,9 +387,8 @@ class KafkaChannel:
         """Returns the pool's grant for a request that will never be complete."""
         if self._pool.bounded and self._payload is not None:
             self._pool.release(self.receiving)
-        self._payload = None
+        self._payload = self.ahead = None
         self.receiving = -1
-        self.ahead = None
         self._head = b""
 
     def release(self, payload: memoryview) -> None:
@@ -429,8 +420,7 @@ class SelectorStats:
         """Those whose peer does not authenticate again when its session ends."""
         self.reauthentication_ns = self.longest_reauthentication_ns = 0
         """How long the successful ones took, in total and at most."""
-        self.bytes_received = self.bytes_sent = 0
-        self.select_ns = self.io_ns = 0
+        self.bytes_received = self.bytes_sent = self.select_ns = self.io_ns = 0
 
 
 class Reactor:
