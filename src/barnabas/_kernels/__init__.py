@@ -85,6 +85,15 @@ def is_compiled(name: str) -> bool:
     return "compiled" in __getattr__(name).__name__
 
 
+def offer_turn() -> None:
+    """Does nothing: at the start of every Python function the interpreter gives its lock to a thread that has waited
+    for a switch interval. So a compiled loop calls this one now and then.
+
+    To release the lock and take it back would not do. The thread that waits is woken, finds the lock taken again, and
+    starts to wait for another interval. If that happens more often than once an interval, it waits until the loop ends.
+    """
+
+
 def running_code() -> str:
     """Says which code runs, for people: all kernels compiled, some of them, or none and why. Loads no kernel."""
     if PURE:

@@ -22,7 +22,7 @@ from types import MemberDescriptorType
 from barnabas._kernels.compiled.interpreter_lock cimport let_others_run
 from barnabas._kernels.compiled.octets cimport int16_at, int32_at, put_int32
 
-from barnabas._kernels.turns import offer_turn
+from barnabas._kernels import offer_turn
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.message import TooManyEntriesError
 

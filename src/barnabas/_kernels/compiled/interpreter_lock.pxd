@@ -5,6 +5,6 @@ cdef extern from "Python.h":
 
 
 cdef inline void let_others_run(object offer_turn) noexcept:
-    """Lets a thread run that has waited for the lock for a switch interval: see `barnabas._kernels.turns`."""
+    """Lets a thread run that has waited for the lock for a switch interval: see `barnabas._kernels`."""
     if PyErr_Occurred() == NULL:  # something is freed while an exception is on its way: no Python code then
         offer_turn()

@@ -2,7 +2,7 @@
 """How structs and the allocator use memory: see the twin `pure.memory`, and `barnabas._kernels.allocator`."""
 
 from barnabas._kernels.compiled.interpreter_lock cimport let_others_run
-from barnabas._kernels.turns import offer_turn
+from barnabas._kernels import offer_turn
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object)

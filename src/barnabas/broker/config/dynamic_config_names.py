@@ -22,7 +22,6 @@ from barnabas.broker.config.terms import LONG, MAX_LONG, MEDIUM, at_least
 from barnabas.common.config_def import ConfigDef, ConfigError
 from barnabas.log.cleaner.cleaner_config import RECONFIGURABLE_CONFIGS as CLEANER_CONFIGS
 from barnabas.log.config.server_log_config import TOPIC_CONFIG_SYNONYMS
-from barnabas.security.tls.ssl_config import RECONFIGURABLE
 
 LOG_CONFIGS: Final = frozenset(synonyms[0].name for synonyms in TOPIC_CONFIG_SYNONYMS.values())
 """The defaults of topic settings."""
@@ -64,8 +63,21 @@ REMOTE_LOG_CONFIGS: Final = frozenset({
     "follower.fetch.last.tiered.offset.enable",
 })  # fmt: skip
 
-SECURITY_CONFIGS: Final = RECONFIGURABLE
-"""Settings that require a listener's prefix."""
+SECURITY_CONFIGS: Final = frozenset(
+    {
+        "ssl.keystore.type",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.truststore.type",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.certificates",
+    }
+)
+"""Key and trust stores, which may change while a listener runs; they require its prefix."""
 
 CLUSTER_LEVEL_LISTENER_CONFIGS: Final = frozenset({
     "max.connections",

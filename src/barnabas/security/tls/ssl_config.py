@@ -19,22 +19,6 @@ from barnabas.common.dataclass import dataclass
 PROTOCOLS: Final = ("TLSv1.2", "TLSv1.3")
 """The supported versions, oldest first."""
 
-RECONFIGURABLE: Final = frozenset(
-    {
-        "ssl.keystore.type",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.truststore.type",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.certificates",
-    }
-)
-"""What may change while a listener is running."""
-
 
 class ClientAuth(Enum):
     """Whether a listener asks clients for a certificate."""

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.config.dynamic_config_names import SECURITY_CONFIGS
 from barnabas.broker.config.security_config_def import SECURITY_CONFIG_DEF
 from barnabas.common.config_def import ConfigError, Password
 from barnabas.security.tls.cipher_suites import TLS_1_3, openssl_name
-from barnabas.security.tls.ssl_config import RECONFIGURABLE, ClientAuth, SslSettings
+from barnabas.security.tls.ssl_config import ClientAuth, SslSettings
 from barnabas.security.tls.ssl_factory import Mode, SslFactory, shake_hands
 from tls_fixtures import LOCAL, PKI, Authority, Identity
 from unit.security.tls.java_tls import unavailable
@@ -52,7 +53,7 @@ def fails(server_context: ssl.SSLContext, client_context: ssl.SSLContext, said: 
 def test_the_defaults_are_kafkas() -> None:
     parsed = SECURITY_CONFIG_DEF.parse({})
     assert SslSettings.of(parsed) == SslSettings()
-    assert set(SECURITY_CONFIG_DEF.keys) > RECONFIGURABLE
+    assert set(SECURITY_CONFIG_DEF.keys) > SECURITY_CONFIGS
 
 
 def test_a_listener_overrides_a_setting() -> None:
