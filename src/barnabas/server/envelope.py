@@ -125,8 +125,9 @@ def enveloped_parts(request: Request, envelope: Request, response: Response) -> 
     if says_not_controller(response):
         wrapped = EnvelopeResponse(error_code=Errors.NOT_CONTROLLER)
     else:
-        parts = response.frame_parts(request.api_version, request.correlation_id)
-        wrapped = EnvelopeResponse(response_data=b"".join(parts)[LENGTH_SIZE:])  # a frame without its length prefix
+        head, *rest = response.frame_parts(request.api_version, request.correlation_id)
+        # A frame without its length prefix. It may have megabytes, so it is copied once.
+        wrapped = EnvelopeResponse(response_data=b"".join((memoryview(head)[LENGTH_SIZE:], *rest)))
     return wrapped.frame_parts(envelope.api_version, envelope.correlation_id)
 
 

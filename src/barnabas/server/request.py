@@ -41,7 +41,7 @@ class Request(Timeline):
     :meth:`release_buffer` may be called repeatedly and takes effect once.
     """
 
-    __slots__ = ()
+    __slots__ = ("_encoded",)
 
     api_key: ApiKey
     context: ConnectionContext
@@ -62,7 +62,9 @@ class Request(Timeline):
         """
         body: RequestMessage | None = self._body
         if body is None:
-            buffer = self.buffer
+            buffer: memoryview | bytes | None = self.buffer
+            if buffer is None:
+                buffer = getattr(self, "_encoded", None)
             if buffer is None:
                 raise ProtocolError(f"{self!r}: its buffer was released before the body was decoded")
             message = _MESSAGES.get(self.api_key)
@@ -71,6 +73,15 @@ class Request(Timeline):
             body, _ = message.decode_from(buffer, self.api_version, self.body_start, None, max_entries)
             self._body = body
         return body
+
+    def keep_encoded(self, data: bytes) -> None:
+        """Keeps the request as bytes and frees the decoded body, while another node handles the request.
+
+        `body` decodes it again, for an error response. 49,000 entries take ten times the memory when they are decoded,
+        and many clients may wait for the controller at the same time.
+        """
+        self._encoded = data
+        self._body = None
 
     def forget_entries(self) -> None:
         """Frees the arrays of the body, for a request that is handled and has its response.

@@ -368,15 +368,13 @@ class RequestChannel:
             parts = response.frame_parts(request.api_version, request.correlation_id)
         else:
             parts = enveloped_parts(request, envelope, response)
-        self._finish(
-            request, self._bulk_response(request, parts) if self._bulk.running else SendResponse(parts, request)
-        )
+        has_bulk = self._bulk.without_response
+        self._finish(request, self._bulk_response(request, parts) if has_bulk else SendResponse(parts, request))
 
     def send_parts(self, request: Request, parts: Sequence[Any]) -> None:
         """Sends a response that is already encoded."""
-        self._finish(
-            request, self._bulk_response(request, parts) if self._bulk.running else SendResponse(parts, request)
-        )
+        has_bulk = self._bulk.without_response
+        self._finish(request, self._bulk_response(request, parts) if has_bulk else SendResponse(parts, request))
 
     def send_no_op_response(self, request: Request) -> None:
         """Ends a request that has no response, such as a produce with acks=0. The connection stays open."""
@@ -403,8 +401,11 @@ class RequestChannel:
         self.times.of(request.api_key).mark_error(error, count)
 
     def _bulk_response(self, request: Request, parts: Sequence[Any]) -> SendResponse:
-        """Makes the response while a bulk request is running: a BulkResponse if it belongs to that request."""
-        if request not in self._bulk.running:
+        """Makes the response while bulk requests have none: a BulkResponse if it belongs to one of them.
+
+        Its handler may have returned long ago: a forwarded request gets its response when the controller has sent it.
+        """
+        if (request.envelope or request) not in self._bulk.without_response:
             return SendResponse(parts, request)
         if isinstance(parts, list) and len(parts) > _MANY_PARTS and all(isinstance(part, bytes) for part in parts):
             # There may be hundreds of thousands of parts, each taking several times the memory of its content.
@@ -420,11 +421,13 @@ class RequestChannel:
     def _finish(self, request: Request, response: AnyResponse) -> None:
         if not request.finish(self._now()):
             raise AlreadyRespondedError(f"{request!r} got a second response")
+        received = request
         if request.envelope is not None:
-            request.envelope.claim_response()
-        if self._bulk.without_response and request in self._bulk.without_response:
-            self._bulk.without_response.discard(request)
-            if request not in self._bulk.running:  # otherwise its handler may still need it
+            received = request.envelope
+            received.claim_response()
+        if self._bulk.without_response and received in self._bulk.without_response:
+            self._bulk.without_response.discard(received)
+            if received not in self._bulk.running:  # otherwise its handler may still need it
                 request.forget_entries()
         processor = self._processors.get(request.processor_id)
         # A missing processor was shut down, together with the connection.

@@ -8,10 +8,14 @@ from barnabas.common.clock import MockClock
 from barnabas.metrics.yammer.registry import MetricsRegistry
 from barnabas.network.server.response import CLOSE_CONNECTION, DROP_CONNECTION, SEND
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.framing import encode_request
+from barnabas.protocol.framing import LENGTH_SIZE, encode_request
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from barnabas.security.principal import ANONYMOUS, serialize_principal
 from barnabas.server.bulk_lane import BULK_QUEUE_BYTES, BULK_RESPONSE_BYTES, STALLED_MS
 from barnabas.server.dispatch import LIGHT_BYTES, ApiDispatcher, RequestRunner
+from barnabas.server.envelope import ForwardedRequest, open_envelope
 from barnabas.server.request import Request
 from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_handler_helper import RequestHandlerHelper
@@ -115,6 +119,27 @@ def test_the_entries_of_a_bulk_request_are_freed_when_it_is_handled_and_has_its_
     assert decoded == [body, body], "as those see them who still hold them"
 
 
+def enveloped(b: Bench, body: CreateTopicsRequest) -> tuple[Request, ForwardedRequest]:
+    """Returns the Envelope of a forwarded request, and the request."""
+    inner = encode_request(body, 7, 7, "test")[LENGTH_SIZE:]
+    principal = serialize_principal(ANONYMOUS)
+    envelope = EnvelopeRequest(request_data=inner, request_principal=principal, client_host_address=bytes(4))
+    request = request_from(encode_request(envelope, 0, 1, "broker"), b.times)
+    return request, open_envelope(request)
+
+
+def test_a_large_envelope_is_in_flight_until_the_response_to_its_request() -> None:
+    b = Bench()
+    request, inner = enveloped(b, CreateTopicsRequest(topics=[CreatableTopic(name="orders")], timeout_ms=5))
+    b.channel.send_bulk([request])
+    assert b.take() is request
+    b.channel.finish_bulk()
+    assert b.channel.has_bulk
+    b.channel.send_response(inner, CreateTopicsResponse())
+    assert not b.channel.has_bulk, "every large Envelope would stay in memory"
+    assert inner.body == CreateTopicsRequest(timeout_ms=5), "nor are its entries kept until the response is sent"
+
+
 def test_a_single_handler_alternates_between_bulk_and_ordinary_requests() -> None:
     b = Bench()
     bulk = [b.request(number) for number in (1, 2)]
@@ -161,6 +186,18 @@ def test_unread_responses_hold_the_next_request_back_until_they_are_gone() -> No
     taken = b.take()
     assert taken is not None
     assert taken.correlation_id == 2
+
+
+def test_the_response_to_a_request_that_has_waited_elsewhere_counts_too() -> None:
+    b = Bench()
+    b.channel.send_bulk([b.request(1), b.request(2)])
+    first = b.take()
+    assert first is not None
+    b.channel.finish_bulk()  # forwarded: the controller's response comes later
+    b.channel.send_parts(first, [bytes(BULK_RESPONSE_BYTES)])
+    assert b.take() is None
+    b.processor.next_response()
+    assert b.take() is not None
 
 
 def test_who_leaves_a_response_unread_while_others_wait_is_cut_off() -> None:

@@ -138,6 +138,7 @@ class ForwardingManager:
             data = frame[LENGTH_SIZE:]
         else:
             data = bytes(request.buffer)
+            request.keep_encoded(data)
         envelope = make_envelope(request.request_context, data)
         self.metrics.count(1)
         self._channel.send_request(envelope, _Forwarding(self, request, callback))

@@ -102,6 +102,17 @@ def test_another_body_goes_out_under_the_original_header() -> None:
     assert (inner.client_id, inner.correlation_id, inner.api_version) == ("me", 78, 6)
 
 
+def test_a_request_waits_for_the_controller_as_bytes() -> None:
+    """49,000 topics take 10 MB when decoded, and each connection can have a request with the controller."""
+    b = Bench()
+    request = b.request(CREATE, 7)
+    decoded = request.body
+    b.handle(b.family, request)
+    assert request.buffer is None
+    assert request.body == CREATE, "an error response needs it"
+    assert request.body is not decoded
+
+
 def test_a_request_that_cannot_be_decoded_does_not_reach_the_controller() -> None:
     b = Bench()
     request = b.request(CREATE, 7)
