@@ -51,16 +51,19 @@ class Event(Protocol):
 
 
 class _Entry:
-    """An event in the queue. `done` marks an event that was cancelled or taken out but is still referenced."""
+    """An event in the queue, the heap of deadlines, or both.
 
-    __slots__ = ("deadline_ns", "deferred", "done", "event", "tag")
+    When it is taken out of one, or cancelled, it loses its event: the entry may stay in the other until the deadline,
+    and an event refers to a whole request.
+    """
+
+    __slots__ = ("deadline_ns", "deferred", "event", "tag")
 
     def __init__(self, event: Event, deadline_ns: int | None, deferred: bool, tag: str | None) -> None:
-        self.event = event
+        self.event: Event | None = event
         self.deadline_ns = deadline_ns
         self.deferred = deferred
         self.tag = tag
-        self.done = False
 
 
 class KafkaEventQueue:
@@ -121,13 +124,13 @@ class KafkaEventQueue:
                     (self._queue.appendleft if at_front else self._queue.append)(entry)
                 self._size += 1
                 self._changed.notify()
-        if closed:
-            self._complete(entry, EventQueueClosedError(f"{self._name} is shutting down"))
+        if closed and entry.event is not None:
+            self._complete(entry.event, EventQueueClosedError(f"{self._name} is shutting down"))
 
     def _drop_tag(self, tag: str) -> _Entry | None:
         entry = self._tags.pop(tag, None)
         if entry is not None:
-            entry.done = True
+            entry.event = None
             self._size -= 1
             self._note_stale(entry)
         return entry
@@ -135,14 +138,14 @@ class KafkaEventQueue:
     def _note_stale(self, entry: _Entry) -> None:
         """Counts a finished entry that is still in the heap; rebuilds the heap when most entries are finished.
 
-        A client chooses the deadline of its request, up to 24 days ahead. Without the rebuild the request would stay in
+        A client chooses the deadline of its request, up to 24 days ahead. Without the rebuild the entry would stay in
         memory for that long.
         """
         if entry.deadline_ns is None:
             return
         self._stale += 1
         if self._stale > FEW_STALE and self._stale * 2 > len(self._deadlines):
-            self._deadlines = [one for one in self._deadlines if not one[2].done]
+            self._deadlines = [one for one in self._deadlines if one[2].event is not None]
             heapq.heapify(self._deadlines)
             self._stale = 0
 
@@ -175,8 +178,8 @@ class KafkaEventQueue:
             self._skip_done()
             return self._deadlines[0][0] if self._deadlines else None
 
-    def _take(self, now_ns: int) -> tuple[_Entry, Exception | None] | None:
-        """Takes the next entry, with an error if it must fail instead of run. The lock must be held."""
+    def _take(self, now_ns: int) -> tuple[Event, Exception | None] | None:
+        """Takes the next event, with an error if it must fail instead of run. The lock must be held."""
         self._skip_done()
         if self._deadlines:
             time_ns, _, entry = self._deadlines[0]
@@ -190,41 +193,42 @@ class KafkaEventQueue:
                 return self._taken(entry), error
         while self._queue:
             entry = self._queue.popleft()
-            if not entry.done:
-                self._taken(entry)
+            if entry.event is not None:
+                event = self._taken(entry)
                 self._note_stale(entry)
-                return entry, None
+                return event, None
         return None
 
-    def _taken(self, entry: _Entry) -> _Entry:
-        entry.done = True  # the other reference, in the heap or the queue, is skipped
+    def _taken(self, entry: _Entry) -> Event:
+        event, entry.event = entry.event, None
+        assert event is not None, "finished entries are skipped"
         self._size -= 1
         if entry.tag is not None:
             self._tags.pop(entry.tag, None)
-        return entry
+        return event
 
     def _skip_done(self) -> None:
-        while self._deadlines and self._deadlines[0][2].done:
+        while self._deadlines and self._deadlines[0][2].event is None:
             heapq.heappop(self._deadlines)
             self._stale -= 1
 
-    def _run(self, entry: _Entry, error: Exception | None) -> None:
+    def _run(self, event: Event, error: Exception | None) -> None:
         if error is None:
             try:
-                entry.event.run()
+                event.run()
             except Exception as raised:  # noqa: BLE001 - the event handles it, and the loop continues
                 error = raised
         if error is not None:
-            self._complete(entry, error)
+            self._complete(event, error)
 
-    def _complete(self, entry: _Entry, error: Exception) -> None:
+    def _complete(self, event: Event, error: Exception) -> None:
         if isinstance(error, ApiError):
             # The traceback is not used, and its frames would keep the whole request alive.
             error.__traceback__ = None
         try:
-            entry.event.handle_exception(error)
+            event.handle_exception(error)
         except Exception:
-            log.exception("%s: %s failed while handling %r", self._name, entry.event, error)
+            log.exception("%s: %s failed while handling %r", self._name, event, error)
 
     # -- the thread
 
