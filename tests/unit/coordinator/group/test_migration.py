@@ -189,6 +189,19 @@ def test_a_refused_join_leaves_the_classic_group_its_sessions() -> None:
     assert classic not in box.group().members
 
 
+def test_a_member_id_of_before_does_not_end_an_empty_consumer_group() -> None:
+    box = GroupBox()
+    box.create_topic("t", 1)
+    box.consumer_heartbeat("m")
+    box.consumer_heartbeat("m", -1)
+    box.commit({("t", 0): 5})
+    written = len(box.records())
+    assert box.join("client-of-before").result(0).error_code == Errors.UNKNOWN_MEMBER_ID
+    assert len(box.records()) == written
+    assert box.group().type is GroupType.CONSUMER
+    assert box.offsets() == {("t", 0): 5}
+
+
 def test_an_empty_group_changes_at_once() -> None:
     box = GroupBox({"consumer_migration_policy": Policy.DISABLED})
     t = box.create_topic("t", 1)
