@@ -349,6 +349,29 @@ def test_an_instance_id_that_is_in_use() -> None:
     assert box.consumer_heartbeat("m2", -1, instance_id="i").error_code == Errors.FENCED_INSTANCE_ID
 
 
+def test_the_session_of_a_static_member_ends_although_its_successor_could_not_be_written() -> None:
+    box, _t = box_with()
+    box.consumer_heartbeat("old", instance_id="i")
+    box.consumer_heartbeat("old", -2, instance_id="i")
+    box.bench.writer.fails_with = not_leader()
+    assert box.consumer_heartbeat("new", instance_id="i").error_code == Errors.NOT_COORDINATOR
+    box.bench.writer.fails_with = None
+    assert list(box.group().members) == ["old"]
+    box.advance(SESSION_MS)
+    assert box.group().is_empty
+
+
+def test_the_session_of_a_member_ends_although_its_leaving_could_not_be_written() -> None:
+    box, _t = box_with()
+    box.consumer_heartbeat("m1")
+    box.bench.writer.fails_with = not_leader()
+    assert box.consumer_heartbeat("m1", -1).error_code == Errors.NOT_COORDINATOR
+    box.bench.writer.fails_with = None
+    assert list(box.group().members) == ["m1"]
+    box.advance(SESSION_MS)
+    assert box.group().is_empty
+
+
 @pytest.mark.parametrize(("version", "error"), [(0, Errors.UNKNOWN_MEMBER_ID), (1, Errors.INVALID_REQUEST)])
 def test_a_static_member_goes_without_an_id(version: int, error: Errors) -> None:
     """Clients make their ids themselves since version 1."""

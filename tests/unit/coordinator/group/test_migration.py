@@ -20,6 +20,8 @@ from group_fixtures import REBALANCE_MS, SESSION_MS, GroupBox, assigned, subscri
 
 Policy = ConsumerGroupMigrationPolicy
 
+CONSUMER_SESSION_MS = 45_000
+
 
 def assignment_of(topic: str, *partitions: int) -> bytes:
     message = ConsumerProtocolAssignment(
@@ -189,6 +191,24 @@ def test_a_refused_join_leaves_the_classic_group_its_sessions() -> None:
     assert classic not in box.group().members
 
 
+def test_an_upgrade_that_could_not_be_written_leaves_the_classic_group_its_timers() -> None:
+    """Without them, a member that is gone would keep the rebalance from ending, for good."""
+    box = GroupBox()
+    box.create_topic("t", 4)
+    classic = classic_member(box)
+    second = box.join().result(0).member_id
+    waiting = box.join(second)
+    box.bench.writer.fails_with = not_leader()
+    assert box.consumer_heartbeat("new").error_code == Errors.NOT_COORDINATOR
+    box.bench.writer.fails_with = None
+    assert waiting.result(0).error_code == Errors.REBALANCE_IN_PROGRESS
+    again = box.join(second)
+    assert not again.done(), "it waits for the first member"
+    box.advance(SESSION_MS)
+    assert again.result(0).error_code == Errors.NONE
+    assert classic not in box.group().members
+
+
 def test_a_member_id_of_before_does_not_end_an_empty_consumer_group() -> None:
     box = GroupBox()
     box.create_topic("t", 1)
@@ -274,6 +294,29 @@ def test_the_session_of_the_last_member_ends() -> None:
     assert box.group().type is GroupType.CLASSIC
 
 
+def test_a_downgrade_that_could_not_be_written_leaves_the_members_their_sessions() -> None:
+    box, _t, classic = upgraded()
+    box.bench.writer.fails_with = not_leader()
+    assert box.consumer_heartbeat("new", -1).error_code == Errors.NOT_COORDINATOR
+    box.bench.writer.fails_with = None
+    assert set(box.group().members) == {classic, "new"}
+    box.advance(SESSION_MS)
+    assert set(box.group().members) == {"new"}
+    box.advance(CONSUMER_SESSION_MS)
+    assert box.group().type is GroupType.CONSUMER
+    assert box.group().is_empty
+
+
+def test_a_downgrade_that_is_too_large_leaves_the_group_as_it_was() -> None:
+    box, _t, classic = upgraded()
+    box.bench.writer.size_limit = 200
+    assert box.consumer_heartbeat("new", -1).error_code == Errors.UNKNOWN_SERVER_ERROR
+    box.bench.writer.size_limit = 1024 * 1024
+    assert box.group().type is GroupType.CONSUMER
+    assert box.restarted().group().as_mapping() == box.group().as_mapping()
+    assert set(box.group().members) == {classic, "new"}
+
+
 @pytest.mark.parametrize("policy", [Policy.DISABLED, Policy.UPGRADE])
 def test_a_downgrade_that_is_not_allowed(policy: Policy) -> None:
     box = GroupBox({"consumer_migration_policy": Policy.UPGRADE})
@@ -298,6 +341,24 @@ def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
     again = box.restarted()
     assert set(again.group().members) == {classic, joined.member_id}
     assert t
+
+
+@pytest.mark.parametrize("size_limit", [200, 1024 * 1024])
+def test_a_static_member_comes_back_with_the_classic_protocol_and_it_cannot_be_written(size_limit: int) -> None:
+    box = GroupBox()
+    box.create_topic("t", 4)
+    classic = classic_member(box)
+    box.consumer_heartbeat("new", instance_id="i")
+    box.bench.writer.size_limit = size_limit
+    box.bench.writer.fails_with = not_leader()
+    assert box.join(instance_id="i").result(0).error_code != 0
+    box.bench.writer.size_limit = 1024 * 1024
+    box.bench.writer.fails_with = None
+    assert box.group().type is GroupType.CONSUMER
+    assert set(box.group().members) == {classic, "new"}
+    box.advance(SESSION_MS)
+    box.advance(CONSUMER_SESSION_MS)
+    assert box.group().is_empty
 
 
 def test_a_static_member_comes_back_with_another_subscription() -> None:
