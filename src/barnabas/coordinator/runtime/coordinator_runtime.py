@@ -292,8 +292,11 @@ class CoordinatorRuntime(Generic[S]):
             self._fail(context)
             return
         try:
-            # From now on the listener is notified of every commit; earlier ones are queried.
-            self._parts.writer.register_listener(partition, self._on_high_watermark)
+            # From now on the listener is notified of every commit. The last one before may be the last for a long time,
+            # and later than the load.
+            writer = self._parts.writer
+            writer.register_listener(partition, self._on_high_watermark)
+            coordinator.update_last_committed_offset(writer.high_watermark(partition))
             coordinator.on_loaded(self.image)
             context.transition_to(CoordinatorState.ACTIVE)
         except Exception:
