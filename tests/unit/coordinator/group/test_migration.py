@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import Errors
+from barnabas.coordinator.group import group_timers
 from barnabas.coordinator.group.consumer_protocol import read_assignment, write_assignment
 from barnabas.coordinator.group.group import GroupType
 from barnabas.coordinator.group.group_coordinator_config import ConsumerGroupMigrationPolicy
@@ -428,6 +429,29 @@ def test_the_session_of_a_static_classic_member_ends_although_its_successor_was_
     assert joined.member_id in box.group().members
     box.advance(SESSION_MS)
     assert joined.member_id not in box.group().members
+
+
+def test_a_member_of_one_group_does_not_touch_the_timers_of_another() -> None:
+    """A client chooses its member id, and together with the name of its group it may look like another group."""
+    box = GroupBox({"classic_initial_rebalance_delay_ms": 3000})
+    box.create_topic("t", 4)
+    _, waiting = box.new_member("g-a")
+    box.consumer_heartbeat("new")
+    assert box.join("a").result(0).error_code == 0
+    assert "a" in box.group().members
+    box.advance(3000)
+    assert waiting.result(0).error_code == 0
+
+
+def test_the_timers_of_members_have_keys_of_their_own() -> None:
+    for key in (
+        group_timers.classic_heartbeat,
+        group_timers.session_timeout,
+        group_timers.rebalance_timeout,
+        group_timers.consumer_join,
+        group_timers.consumer_sync,
+    ):
+        assert key("g", "a-b") != key("g-a", "b")
 
 
 # -- classic members of a consumer group that get it wrong
