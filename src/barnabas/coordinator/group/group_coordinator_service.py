@@ -9,6 +9,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, Final, TypeVar
 
 from barnabas.common.errors import (
+    ApiError,
     CoordinatorNotAvailableError,
     Errors,
 )
@@ -264,12 +265,14 @@ class GroupCoordinatorService:
             self._partition_of(request.group_id),
             lambda shard: shard.consumer_group_heartbeat(context, request),
         )
-        return _handle(
-            operation,
-            lambda error: ConsumerGroupHeartbeatResponse(
-                error_code=response_error_of_append(Errors.for_exception(error)), error_message=str(error)
-            ),
-        )
+
+        def failed(error: BaseException) -> ConsumerGroupHeartbeatResponse:
+            code = response_error_of_append(Errors.for_exception(error))
+            # The text of any other error is for the log, not for clients.
+            message = str(error) if isinstance(error, ApiError) else code.message
+            return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
+
+        return _handle(operation, failed)
 
     @property
     def serves_consumer_protocol(self) -> bool:

@@ -676,3 +676,14 @@ def test_listing(states: list[str], types: list[str], expected: set[str]) -> Non
     assert {group.group_id for group in answer.groups} == expected
     for group in answer.groups:
         assert group.protocol_type == ("" if group.group_id == "simple" else "consumer")
+
+
+def test_the_text_of_an_unexpected_error_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: Any) -> CoordinatorResult[Any]:
+        raise ValueError("a detail of the broker")
+
+    box, _ = box_with()
+    monkeypatch.setattr(box.shard(), "consumer_group_heartbeat", fail)
+    failed = box.consumer_heartbeat("m1")
+    assert failed.error_code == Errors.UNKNOWN_SERVER_ERROR
+    assert failed.error_message == Errors.UNKNOWN_SERVER_ERROR.message
