@@ -287,6 +287,15 @@ def test_changes_that_come_close_together_are_dealt_with_together() -> None:
     assert box.group().assignment_epoch.get() == 4
 
 
+def test_a_date_that_is_set_back_delays_no_assignment() -> None:
+    box, t = box_with(config={"consumer_assignment_interval_ms": 1000})
+    box.consumer_heartbeat("m1")
+    box.bench.clock.set_milliseconds(box.bench.clock.milliseconds() - 3_600_000)
+    box.consumer_heartbeat("m2")
+    assert box.group().assignment_epoch.get() == 3
+    assert set(box.group().target_assignment["m2"]) == {t}
+
+
 # -- fencing
 
 
@@ -418,6 +427,17 @@ def test_a_new_topic_that_matches() -> None:
     told = assigned(box.consumer_heartbeat("m1", epoch))
     assert told is not None
     assert t2 in told
+
+
+def test_a_new_topic_that_matches_is_found_although_the_date_is_set_back() -> None:
+    box = GroupBox()
+    box.create_topic("t-1", 1)
+    epoch = box.consumer_heartbeat("m1", regex="t-.*").member_epoch
+    epoch = box.consumer_heartbeat("m1", epoch).member_epoch
+    box.bench.clock.set_milliseconds(box.bench.clock.milliseconds() - 3_600_000)
+    box.create_topic("t-2", 1)
+    box.consumer_heartbeat("m1", epoch)
+    assert box.group().resolved_regular_expressions["t-.*"].topics == {"t-1", "t-2"}
 
 
 def test_a_pattern_that_takes_too_long_keeps_its_topics_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -396,7 +396,9 @@ class ConsumerGroupManager:
         now_ms = self._store.now_ms()
         assignment_epoch = group.assignment_epoch.get()
         interval_ms = self._settings.assignment_interval_ms(group.group_id)
-        if group_epoch <= assignment_epoch or now_ms - group.assignment_timestamp_ms.get() < interval_ms:
+        # Below 0 if the date was set back: then the last assignment was not in this interval either.
+        elapsed_ms = now_ms - group.assignment_timestamp_ms.get()
+        if group_epoch <= assignment_epoch or 0 <= elapsed_ms < interval_ms:
             # Nothing to compute, or not yet: changes in quick succession are combined.
             return TargetStep(max(assignment_epoch, 0), group.target_of(updated.member_id, updated.instance_id))
         members = dict(group.members.items())
