@@ -137,6 +137,9 @@ class InMemoryWriter:
         if on_high_watermark in self.logs[partition].listeners:
             self.logs[partition].listeners.remove(on_high_watermark)
 
+    def high_watermark(self, partition: TopicPartition) -> int:
+        return self.logs[partition].high_watermark
+
     def maybe_start_transaction_verification(
         self,
         partition: TopicPartition,

@@ -15,7 +15,7 @@ For a map with ``a=1`` at offset 10, with ``a=2`` and ``b=5`` written at 11 and 
     now              {a: 3, b: 5}
 
 Reading ``a`` at 10 looks into snapshot 10, then 11, then the current state, and stops where it is found. Reverting to
-10 restores the values in 11, then those in 10. Committing up to 12 drops the snapshots before, which costs nothing. A
+10 restores the values in 11, then those in 10. Committing up to 12 drops the snapshots before, with their values. A
 write costs one additional dictionary entry, and only if it is the first to its key since the snapshot.
 
 Everything here belongs to one thread at a time, that of the controller's or the coordinator's event loop; there are no
@@ -57,6 +57,12 @@ class Snapshot:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.deltas: dict[Revertable, dict[Any, Any]] = {}
+
+    def drop(self) -> None:
+        """Frees everything. A structure keeps its last snapshot until its next write, which may be never."""
+        for delta in self.deltas.values():
+            delta.clear()
+        self.deltas.clear()
 
     def __repr__(self) -> str:
         return f"Snapshot({self.epoch}, {sum(map(len, self.deltas.values()))} overwritten)"
@@ -101,6 +107,7 @@ class SnapshotRegistry:
             at, snapshot = self._snapshots.popitem()
             for structure, delta in snapshot.deltas.items():
                 structure.undo(delta)
+            snapshot.drop()
             if at == epoch:
                 break
         # A new object, so that structures notice that their entries for the old one are void.
@@ -114,7 +121,7 @@ class SnapshotRegistry:
                 break
             doomed.append(at)
         for at in doomed:
-            del self._snapshots[at]
+            self._snapshots.pop(at).drop()
         if not self._snapshots:
             self.latest = None
 
@@ -131,6 +138,8 @@ class SnapshotRegistry:
         """Clears every registered structure and drops all snapshots."""
         for structure in self._structures:
             structure.reset()
+        for snapshot in self._snapshots.values():
+            snapshot.drop()
         self._snapshots.clear()
         self.latest = None
 

@@ -176,7 +176,8 @@ class DelegationTokenControlManager:
         expired = [token for token in self._tokens.values() if is_expired(token, now)]
         for token in expired:
             log.info("Delegation token %s of %s has expired", token.token_id, token.owner)
-        return ControllerResult.atomic_of([_removal(token.token_id) for token in expired], False)
+        # Not atomic: there may be more than one batch can hold.
+        return ControllerResult.of([_removal(token.token_id) for token in expired], False)
 
     def _check_supported(self) -> Password:
         if self._config.secret_key is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +71,39 @@ def test_deleting_snapshots_forgets_the_past_but_not_the_present(registry: Snaps
     levels["a"] = 7
     assert registry.epochs == []
     assert levels["a"] == 7
+
+
+class Value:
+    """Something whose end can be seen."""
+
+
+@pytest.mark.parametrize("end", ["commit", "revert", "reset"])
+def test_a_dropped_snapshot_keeps_nothing_alive(registry: SnapshotRegistry, end: str) -> None:
+    """A structure that is not written again still refers to the snapshot of its last write, with all the others in it.
+
+    After the load of a coordinator, that was every key of the log, and every group that was deleted in it.
+    """
+    groups: TimelineHashMap[str, TimelineHashMap[str, Value]] = TimelineHashMap(registry)
+    quiet: TimelineHashMap[str, Value] = TimelineHashMap(registry)
+    quiet["k"] = Value()
+    overwritten = weakref.ref(quiet["k"])
+    registry.idempotent_create_snapshot(0)
+    group = groups["g"] = TimelineHashMap(registry, nested=True)
+    group["p"] = Value()
+    deleted = weakref.ref(group["p"])
+    groups.pop("g")
+    quiet["k"] = Value()
+    del group
+    if end == "revert":
+        registry.revert_to_snapshot(0)
+    elif end == "reset":
+        registry.reset()
+    else:
+        registry.idempotent_create_snapshot(1)
+        registry.delete_snapshots_up_to(1)
+    gc.collect()
+    assert deleted() is None
+    assert (overwritten() is None) == (end != "revert"), "the value of before is there again"
 
 
 def test_snapshots_come_in_order(registry: SnapshotRegistry) -> None:

@@ -194,6 +194,16 @@ def test_expired_tokens_are_removed_periodically() -> None:
     assert set(bench.harness.managers.delegation_tokens.tokens) == {second.token_id}
 
 
+def test_more_expired_tokens_than_fit_into_a_batch_are_removed() -> None:
+    bench = Tokens(max_records_per_batch=11)
+    for _ in range(12):
+        bench.create(max_lifetime_ms=HOUR // 2)
+    epoch = bench.harness.controller.claim_epoch
+    bench.harness.advance(HOUR)
+    assert bench.harness.managers.delegation_tokens.tokens == {}
+    assert bench.harness.controller.claim_epoch == epoch, "the controller has not stepped down"
+
+
 def test_an_expired_token_that_is_still_there_is_refused() -> None:
     bench = Tokens(DelegationTokenConfig(KEY, 7 * HOUR, 2 * HOUR, expiry_check_interval_ms=100 * HOUR))
     created = bench.create()

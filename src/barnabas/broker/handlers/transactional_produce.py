@@ -127,12 +127,12 @@ class TransactionalAppends:
         else:
             lane.submit(partial(self._run_aside, start, append))
 
-    def _run_aside(self, start: Callable[[], None], append: _Append) -> None:
-        """Starts the verification on a log directory's thread, where no caller would handle an error."""
+    def _run_aside(self, step: Callable[[], None], append: _Append) -> None:
+        """Runs a step on a thread that runs no requests, so that no caller would handle an error or drain the queue."""
         try:
-            start()
+            step()
         except Exception:
-            logger.exception("An append to a slow log directory failed")
+            logger.exception("A transactional append failed")
             append.fail()
         finally:
             self._replicas.action_queue.try_complete_actions()
@@ -170,20 +170,10 @@ class TransactionalAppends:
         if verified.done():
             self._verified(question, append, errors, verified)
         else:
-            verified.add_done_callback(lambda future: self._resume(question, append, errors, future))
-
-    def _resume(
-        self, question: _Question, append: _Append, errors: PartitionErrors, verified: Future[PartitionErrors]
-    ) -> None:
-        """Continues on the thread that received the coordinator's response. It runs no requests, so it drains the
-        action queue here."""
-        try:
-            self._verified(question, append, errors, verified)
-        except Exception:
-            logger.exception("The records of %s could not be appended", question.transactional_id)
-            append.fail()
-        finally:
-            self._replicas.action_queue.try_complete_actions()
+            # It continues on the thread that receives the coordinator's response.
+            verified.add_done_callback(
+                lambda future: self._run_aside(partial(self._verified, question, append, errors, future), append)
+            )
 
     def _verified(
         self, question: _Question, append: _Append, errors: PartitionErrors, verified: Future[PartitionErrors]
@@ -195,13 +185,7 @@ class TransactionalAppends:
             and Errors.CONCURRENT_TRANSACTIONS in found.values()
             and self._now_ms() - question.started_ms < self._retry_backoff_max_ms
         ):
-
-            def again() -> None:
-                try:
-                    self._verify(question, append, errors)
-                finally:
-                    self._replicas.action_queue.try_complete_actions()
-
+            again = partial(self._run_aside, partial(self._verify, question, append, errors), append)
             self._scheduler.schedule("retry-add-partitions-to-txn", again, self._retry_backoff_ms)
             return
         self._append(append, {**errors, **found}, question.guards, operation)

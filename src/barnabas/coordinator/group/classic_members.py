@@ -23,6 +23,7 @@ from barnabas.common.errors import (
     UnknownMemberIdError,
 )
 from barnabas.common.identifiers import Uuid
+from barnabas.coordinator.group.classic.classic_group import ClassicGroup
 from barnabas.coordinator.group.classic.classic_group_manager import KNOWN_MEMBER_ID_REQUIRED_SINCE
 from barnabas.coordinator.group.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.group.consumer.consumer_group_manager import (
@@ -102,7 +103,6 @@ class ClassicMembers:
                 group, member_id, -1, instance_id, {}, is_new, records, uses_classic_protocol=True
             )
         subscription = _subscription_of(request.protocols)
-        self._consumer.cancel_replaced(group, instance_id, member.member_id)
         updated = replace(
             member,
             instance_id=instance_id if instance_id is not None else member.instance_id,
@@ -125,6 +125,7 @@ class ClassicMembers:
         replaced = None if instance_id is None else group.static_member(instance_id)
         downgrades = replaced is not None and self._migration.downgrades_with_replaced_member(group, replaced)
         owned = self._owned(subscription)
+        classic: ClassicGroup | None = None
         if downgrades:
             assert replaced is not None
             # The client will see a classic rebalance if anything changes.
@@ -132,10 +133,13 @@ class ClassicMembers:
             if not rebalances:
                 step = TargetStep(group.assignment_epoch.get(), group.target_of(updated.member_id, instance_id))
                 updated = self._consumer.reconcile(group, updated, step, owned, changed, records)
-            self._migration.downgrade_with_replaced_member(group, replaced, updated, records, rebalances=rebalances)
+            classic = self._migration.downgrade_with_replaced_member(
+                group, replaced, updated, records, rebalances=rebalances
+            )
         else:
             step = self._consumer.target(group, epoch, member, updated, records)
             updated = self._consumer.reconcile(group, updated, step, owned, changed, records)
+        cancelled = self._consumer.cancel_replaced(group, instance_id, updated.member_id)
         response = JoinGroupResponse(
             member_id=updated.member_id,
             generation_id=updated.member_epoch,
@@ -145,16 +149,21 @@ class ClassicMembers:
         written: Future[None] = Future()
 
         def on_written(future: Future[None]) -> None:
-            if future.exception() is not None or response_future.done():
+            error = future.exception()
+            if classic is not None:
+                self._migration.revert_downgrade_if_failed(group, classic, error)
+            if error is not None and cancelled is not None:
+                self._consumer.restart_timers(group_id, [cancelled])
+            if error is not None or response_future.done():
                 return  # the whole operation has failed, and sends the response
             self._timer.cancel(consumer_join(group_id, updated.member_id))
-            if not downgrades:
+            if classic is None:
                 self._consumer.schedule_session_timeout(group_id, updated.member_id, request.session_timeout_ms)
                 self._consumer.schedule_sync_timeout(group_id, updated.member_id, updated.rebalance_timeout_ms)
             response_future.set_result(response)
 
         written.add_done_callback(on_written)
-        return CoordinatorResult(records, append_future=written, replay_records=not downgrades)
+        return CoordinatorResult(records, append_future=written, replay_records=classic is None)
 
     def _owned(self, subscription: ConsumerProtocolSubscription) -> dict[Uuid, set[int]]:
         """Returns the owned partitions of a cooperative consumer. An eager one owns nothing when it joins."""
@@ -228,7 +237,7 @@ class ClassicMembers:
         response = LeaveGroupResponse(members=responses)
         if not leaving:
             return CoordinatorResult((), response)
-        return self._consumer.fence_members(group, list(leaving.values()))._replace(response=response)
+        return self._consumer.remove_leaving(group, list(leaving.values()))._replace(response=response)
 
     def _leaving(self, group: ConsumerGroup, one: MemberIdentity) -> ConsumerGroupMember:
         """Finds a member of either protocol: administrators also remove members with this request."""

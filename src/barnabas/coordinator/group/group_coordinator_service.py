@@ -6,9 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from barnabas.common.errors import (
+    ApiError,
     CoordinatorNotAvailableError,
     Errors,
 )
@@ -59,6 +60,10 @@ logger = LimitedLogger(logging.getLogger(__name__))
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+MAX_GROUP_ID_BYTES: Final = 2**15 - 1
+"""The longest ID in a record. A request can have a longer one. No record of such a group could be written, not even a
+tombstone, and an operation on all groups, such as the expiry of offsets, would fail for all of them."""
 
 
 class GroupCoordinatorService:
@@ -142,7 +147,7 @@ class GroupCoordinatorService:
     def _problem(self, group_id: str | None, *, may_be_empty: bool = False) -> Errors | None:
         if not self._active:
             return Errors.COORDINATOR_NOT_AVAILABLE
-        if group_id is None or (not group_id and not may_be_empty):
+        if group_id is None or (not group_id and not may_be_empty) or _is_too_long(group_id):
             return Errors.INVALID_GROUP_ID
         return None
 
@@ -248,17 +253,26 @@ class GroupCoordinatorService:
                     error_code=Errors.INVALID_REQUEST, error_message="GroupId can't be empty."
                 )
             )
+        if _is_too_long(request.group_id):
+            return _done(
+                ConsumerGroupHeartbeatResponse(
+                    error_code=Errors.INVALID_REQUEST,
+                    error_message=f"GroupId must not have more than {MAX_GROUP_ID_BYTES} bytes.",
+                )
+            )
         operation = self.runtime.schedule_write_operation(
             "consumer-group-heartbeat",
             self._partition_of(request.group_id),
             lambda shard: shard.consumer_group_heartbeat(context, request),
         )
-        return _handle(
-            operation,
-            lambda error: ConsumerGroupHeartbeatResponse(
-                error_code=response_error_of_append(Errors.for_exception(error)), error_message=str(error)
-            ),
-        )
+
+        def failed(error: BaseException) -> ConsumerGroupHeartbeatResponse:
+            code = response_error_of_append(Errors.for_exception(error))
+            # The text of any other error is for the log, not for clients.
+            message = str(error) if isinstance(error, ApiError) else code.message
+            return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)
+
+        return _handle(operation, failed)
 
     @property
     def serves_consumer_protocol(self) -> bool:
@@ -483,6 +497,11 @@ class GroupCoordinatorService:
             ),
             lambda error: OffsetDeleteResponse(error_code=error),
         )
+
+
+def _is_too_long(group_id: str) -> bool:
+    # A character has up to four bytes, so a usual ID is not encoded.
+    return 4 * len(group_id) > MAX_GROUP_ID_BYTES and len(group_id.encode()) > MAX_GROUP_ID_BYTES
 
 
 def _done(value: T) -> Future[T]:

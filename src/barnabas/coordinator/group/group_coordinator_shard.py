@@ -23,7 +23,7 @@ from barnabas.coordinator.group.consumer.consumer_group_manager import ConsumerG
 from barnabas.coordinator.group.consumer.consumer_group_replay import ConsumerGroupReplay
 from barnabas.coordinator.group.consumer.describe import describe_consumer_group
 from barnabas.coordinator.group.consumer.regex_resolution import RegexResolution, TopicFilter, all_topics_visible
-from barnabas.coordinator.group.group import GroupProgress, GroupType
+from barnabas.coordinator.group.group import UNKNOWN_MEMBER_ID, GroupProgress, GroupType
 from barnabas.coordinator.group.group_coordinator_config import GroupCoordinatorConfig
 from barnabas.coordinator.group.group_metrics import REFRESH_INTERVAL_MS, GroupCounts, GroupMetrics
 from barnabas.coordinator.group.group_migration import GroupMigration
@@ -98,6 +98,9 @@ class GroupCoordinatorShard:
             return self._classic.join(context, request, response_future)
         if not group.is_empty:
             return self._classic_members.join(context, group, request, response_future)
+        if request.member_id != UNKNOWN_MEMBER_ID:
+            # It is refused, and writes nothing, so it must not remove the group: offsets without a group are invisible.
+            return self._classic.join(context, request, response_future)
         records: list[CoordinatorRecord] = []
         group.create_group_tombstone_records(records)
         self.store.remove(request.group_id)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from barnabas.common.errors import Errors, GroupIdNotFoundError, InconsistentGroupProtocolError, ProtocolError
@@ -128,8 +129,9 @@ class GroupMigration:
             return
         # Members that wait in a classic rebalance rejoin, and find the consumer group.
         classic.complete_all_futures(Errors.REBALANCE_IN_PROGRESS)
+        # Timers of the classic group stay: they do nothing in a consumer group, but if the upgrade cannot be written,
+        # the classic group needs them.
         for member in group.members.values():
-            self._classic.forget_timers(group_id, member.member_id)
             self._consumer.schedule_session_timeout(group_id, member.member_id, member.classic_session_timeout_ms)
         logger.info("Group %s: upgraded to a consumer group in epoch %d", group_id, group.group_epoch.get())
 
@@ -189,7 +191,9 @@ class GroupMigration:
         targets = {member.member_id: group.target_of(member.member_id) for member in stay}
         classic = self._downgrade(group, stay, targets, records)
         self._classic.prepare_rebalance(classic, "the last member of the consumer protocol has left")
-        return CoordinatorResult(records, replay_records=False)
+        written: Future[None] = Future()
+        written.add_done_callback(lambda future: self.revert_downgrade_if_failed(group, classic, future.exception()))
+        return CoordinatorResult(records, append_future=written, replay_records=False)
 
     def downgrades_with_replaced_member(self, group: ConsumerGroup, replaced: ConsumerGroupMember) -> bool:
         """Returns whether the last member of the consumer protocol is static, and rejoins with the classic one."""
@@ -208,7 +212,8 @@ class GroupMigration:
         records: list[CoordinatorRecord],
         *,
         rebalances: bool,
-    ) -> None:
+    ) -> ClassicGroup:
+        """Downgrades the group. The caller calls `revert_downgrade_if_failed` with the outcome of the write."""
         # The records that replace the old member by the new one are written before these.
         group.create_tombstones_with_replaced_member(records, replaced.member_id, joining.member_id)
         members = [member for member in group.members.values() if member.member_id != replaced.member_id]
@@ -217,6 +222,22 @@ class GroupMigration:
         classic = self._downgrade(group, [*members, joining], targets, records)
         if rebalances:
             self._classic.prepare_rebalance(classic, "members do not have their target assignment")
+        return classic
+
+    def revert_downgrade_if_failed(
+        self, group: ConsumerGroup, classic: ClassicGroup, error: BaseException | None
+    ) -> None:
+        """Puts the consumer group back if its downgrade was not written.
+
+        The runtime has done that if the write failed, but not if the records did not fit into a batch. If the write has
+        timed out, its records are in the log, and the downgrade stays.
+        """
+        if error is None or isinstance(error, TimeoutError):
+            return
+        classic.complete_all_futures(Errors.NOT_COORDINATOR)
+        if self._store.groups.get(group.group_id) is classic:
+            self._store.groups[group.group_id] = group
+            self._store.update_groups_by_topic(group.group_id, (), group.subscribed_topic_names)
 
     def _downgrade(
         self,
@@ -255,7 +276,9 @@ class GroupMigration:
             made.assignment = write_assignment(target, version)
         records.append(group_records.group_metadata(classic, classic.assignment))
         for member in group.members.values():
-            self._consumer.cancel_timers(group_id, member.member_id)
+            # Sessions stay: they do nothing in a classic group, but if the downgrade cannot be written, the consumer
+            # group needs them.
+            self._consumer.cancel_join_and_sync_timeouts(group_id, member.member_id)
         self._store.update_groups_by_topic(group_id, group.subscribed_topic_names, ())
         # The records are not replayed: this is their result, with members that can wait.
         self._store.groups[group_id] = classic

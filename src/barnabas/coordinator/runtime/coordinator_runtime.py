@@ -292,8 +292,11 @@ class CoordinatorRuntime(Generic[S]):
             self._fail(context)
             return
         try:
-            # From now on the listener is notified of every commit; earlier ones are queried.
-            self._parts.writer.register_listener(partition, self._on_high_watermark)
+            # From now on the listener is notified of every commit. The last one before may be the last for a long time,
+            # and later than the load.
+            writer = self._parts.writer
+            writer.register_listener(partition, self._on_high_watermark)
+            coordinator.update_last_committed_offset(writer.high_watermark(partition))
             coordinator.on_loaded(self.image)
             context.transition_to(CoordinatorState.ACTIVE)
         except Exception:
@@ -424,15 +427,18 @@ class CoordinatorRuntime(Generic[S]):
         return event.future
 
     def _guarded(self, partition: TopicPartition, operation: Callable[[], None]) -> None:
-        operation()
-        context = self._context(partition)
-        if (
-            context is not None
-            and context.batch is not None
-            and context.state is CoordinatorState.ACTIVE
-            and self._append_linger_ms == LINGER_ADAPTIVE
-        ):
-            self._flush_if_idle(context)
+        """Runs an operation, then appends the current batch: the event before may have left that to this one."""
+        try:
+            operation()
+        finally:
+            context = self._context(partition)
+            if (
+                context is not None
+                and context.batch is not None
+                and context.state is CoordinatorState.ACTIVE
+                and self._append_linger_ms == LINGER_ADAPTIVE
+            ):
+                self._flush_if_idle(context)
 
     def run_in_background(self, task: Callable[[], T]) -> Future[T]:
         """Runs a task that takes too long for a loop on the pool. The task must not access the state of a shard.
@@ -481,9 +487,8 @@ class CoordinatorRuntime(Generic[S]):
         """Stores the high watermark and leaves the rest to the loop. Called on any thread, under locks."""
         context = self._context(partition)
         if context is not None and context.on_high_watermark(offset):
-            self._parts.processor.enqueue_first(
-                InternalEvent(self, f"high-watermark-{offset}", partition, context.advance_high_watermark)
-            )
+            advance = partial(self._guarded, partition, context.advance_high_watermark)
+            self._parts.processor.enqueue_first(InternalEvent(self, f"high-watermark-{offset}", partition, advance))
 
     def _context(self, partition: TopicPartition) -> CoordinatorContext[S] | None:
         with self._lock:

@@ -44,6 +44,10 @@ class PartitionWriter(Protocol):
 
     def deregister_listener(self, partition: TopicPartition, on_high_watermark: HighWatermarkCallback) -> None: ...
 
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """Returns the current high watermark. Raises `NotLeaderOrFollowerError` if there is no log."""
+        ...
+
     def maybe_start_transaction_verification(
         self,
         partition: TopicPartition,
@@ -106,6 +110,9 @@ class ReplicaPartitionWriter:
         listener = self._listeners.pop((partition, on_high_watermark), None)
         if listener is not None:
             self._replicas.remove_listener(partition, listener)
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        return self._replicas.get_partition_or_exception(partition).local_log_or_raise().high_watermark
 
     def maybe_start_transaction_verification(
         self,

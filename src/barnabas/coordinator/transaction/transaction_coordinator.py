@@ -361,9 +361,15 @@ class TransactionCoordinator:
 
     def on_election(self, partition: int, leader_epoch: int) -> None:
         """Starts to coordinate the partition. Operations of an earlier epoch become void."""
+        topic_partition = TopicPartition(TRANSACTION_STATE_TOPIC, partition)
         self._markers.remove_markers_for_txn_topic_partition(partition)
         self._epochs.set(partition, leader_epoch)
-        self._runtime.schedule_load_operation(TopicPartition(TRANSACTION_STATE_TOPIC, partition), leader_epoch)
+        self._runtime.schedule_load_operation(topic_partition, leader_epoch)
+        # A shard sends markers after its load. But if it is active, it is not loaded again, and its markers, which had
+        # the epoch before, were just dropped. If it is being loaded, this fails, and nobody needs it.
+        self._runtime.schedule_write_operation(
+            "send-pending-markers", topic_partition, lambda shard: shard.send_pending_markers()
+        )
 
     def on_resignation(self, partition: int, leader_epoch: int | None) -> None:
         self._runtime.schedule_unload_operation(TopicPartition(TRANSACTION_STATE_TOPIC, partition), leader_epoch)

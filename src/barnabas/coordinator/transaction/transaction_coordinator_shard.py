@@ -355,9 +355,9 @@ class TransactionCoordinatorShard:
         return CoordinatorResult([self._record(metadata.complete(self._now_ms()))], True)
 
     def _look_for_pending_markers(self) -> None:
-        self._timer.schedule(_SEND_MARKERS, 0, self._send_pending_markers)
+        self._timer.schedule(_SEND_MARKERS, 0, self.send_pending_markers)
 
-    def _send_pending_markers(self) -> CoordinatorResult[None]:
+    def send_pending_markers(self) -> CoordinatorResult[None]:
         """Sends the markers of all waiting transactions, when their decisions are committed."""
         pending = [self._pending(metadata) for metadata in self._transactions.values() if metadata.state.is_prepared]
         written: Future[None] = Future()

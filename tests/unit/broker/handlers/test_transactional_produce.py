@@ -199,6 +199,22 @@ def test_a_transaction_that_is_ending_is_waited_for(b: Bench) -> None:
     assert b.end_offset() == 1
 
 
+def test_an_append_that_fails_after_it_was_waited_for_gets_a_response(
+    b: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would respond on the thread of the scheduler, and the connection would stay muted."""
+
+    def fail(*_args: Any, **_options: Any) -> None:
+        raise ValueError("a bug")
+
+    b.verifier.errors = {TopicPartition("topic", 0): Errors.CONCURRENT_TRANSACTIONS}
+    b.append(ZERO, operation=ADD)
+    b.verifier.errors = {}
+    monkeypatch.setattr(b.box.manager, "append_records", fail)
+    b.box.scheduler.advance(20)
+    assert b.errors() == [Errors.UNKNOWN_SERVER_ERROR]
+
+
 def test_but_not_for_ever(b: Bench) -> None:
     b.verifier.errors = {TopicPartition("topic", 0): Errors.CONCURRENT_TRANSACTIONS}
     b.append(ZERO, operation=ADD)

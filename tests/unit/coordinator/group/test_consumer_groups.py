@@ -287,6 +287,15 @@ def test_changes_that_come_close_together_are_dealt_with_together() -> None:
     assert box.group().assignment_epoch.get() == 4
 
 
+def test_a_date_that_is_set_back_delays_no_assignment() -> None:
+    box, t = box_with(config={"consumer_assignment_interval_ms": 1000})
+    box.consumer_heartbeat("m1")
+    box.bench.clock.set_milliseconds(box.bench.clock.milliseconds() - 3_600_000)
+    box.consumer_heartbeat("m2")
+    assert box.group().assignment_epoch.get() == 3
+    assert set(box.group().target_assignment["m2"]) == {t}
+
+
 # -- fencing
 
 
@@ -349,6 +358,29 @@ def test_an_instance_id_that_is_in_use() -> None:
     assert box.consumer_heartbeat("m2", -1, instance_id="i").error_code == Errors.FENCED_INSTANCE_ID
 
 
+def test_the_session_of_a_static_member_ends_although_its_successor_could_not_be_written() -> None:
+    box, _t = box_with()
+    box.consumer_heartbeat("old", instance_id="i")
+    box.consumer_heartbeat("old", -2, instance_id="i")
+    box.bench.writer.fails_with = not_leader()
+    assert box.consumer_heartbeat("new", instance_id="i").error_code == Errors.NOT_COORDINATOR
+    box.bench.writer.fails_with = None
+    assert list(box.group().members) == ["old"]
+    box.advance(SESSION_MS)
+    assert box.group().is_empty
+
+
+def test_the_session_of_a_member_ends_although_its_leaving_could_not_be_written() -> None:
+    box, _t = box_with()
+    box.consumer_heartbeat("m1")
+    box.bench.writer.fails_with = not_leader()
+    assert box.consumer_heartbeat("m1", -1).error_code == Errors.NOT_COORDINATOR
+    box.bench.writer.fails_with = None
+    assert list(box.group().members) == ["m1"]
+    box.advance(SESSION_MS)
+    assert box.group().is_empty
+
+
 @pytest.mark.parametrize(("version", "error"), [(0, Errors.UNKNOWN_MEMBER_ID), (1, Errors.INVALID_REQUEST)])
 def test_a_static_member_goes_without_an_id(version: int, error: Errors) -> None:
     """Clients make their ids themselves since version 1."""
@@ -395,6 +427,17 @@ def test_a_new_topic_that_matches() -> None:
     told = assigned(box.consumer_heartbeat("m1", epoch))
     assert told is not None
     assert t2 in told
+
+
+def test_a_new_topic_that_matches_is_found_although_the_date_is_set_back() -> None:
+    box = GroupBox()
+    box.create_topic("t-1", 1)
+    epoch = box.consumer_heartbeat("m1", regex="t-.*").member_epoch
+    epoch = box.consumer_heartbeat("m1", epoch).member_epoch
+    box.bench.clock.set_milliseconds(box.bench.clock.milliseconds() - 3_600_000)
+    box.create_topic("t-2", 1)
+    box.consumer_heartbeat("m1", epoch)
+    assert box.group().resolved_regular_expressions["t-.*"].topics == {"t-1", "t-2"}
 
 
 def test_a_pattern_that_takes_too_long_keeps_its_topics_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -653,3 +696,14 @@ def test_listing(states: list[str], types: list[str], expected: set[str]) -> Non
     assert {group.group_id for group in answer.groups} == expected
     for group in answer.groups:
         assert group.protocol_type == ("" if group.group_id == "simple" else "consumer")
+
+
+def test_the_text_of_an_unexpected_error_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: Any) -> CoordinatorResult[Any]:
+        raise ValueError("a detail of the broker")
+
+    box, _ = box_with()
+    monkeypatch.setattr(box.shard(), "consumer_group_heartbeat", fail)
+    failed = box.consumer_heartbeat("m1")
+    assert failed.error_code == Errors.UNKNOWN_SERVER_ERROR
+    assert failed.error_message == Errors.UNKNOWN_SERVER_ERROR.message

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import Errors
+from barnabas.coordinator.group import group_timers
 from barnabas.coordinator.group.consumer_protocol import read_assignment, write_assignment
 from barnabas.coordinator.group.group import GroupType
 from barnabas.coordinator.group.group_coordinator_config import ConsumerGroupMigrationPolicy
@@ -19,6 +20,8 @@ from coordinator_fixtures import not_leader
 from group_fixtures import REBALANCE_MS, SESSION_MS, GroupBox, assigned, subscription
 
 Policy = ConsumerGroupMigrationPolicy
+
+CONSUMER_SESSION_MS = 45_000
 
 
 def assignment_of(topic: str, *partitions: int) -> bytes:
@@ -189,6 +192,37 @@ def test_a_refused_join_leaves_the_classic_group_its_sessions() -> None:
     assert classic not in box.group().members
 
 
+def test_an_upgrade_that_could_not_be_written_leaves_the_classic_group_its_timers() -> None:
+    """Without them, a member that is gone would keep the rebalance from ending, for good."""
+    box = GroupBox()
+    box.create_topic("t", 4)
+    classic = classic_member(box)
+    second = box.join().result(0).member_id
+    waiting = box.join(second)
+    box.bench.writer.fails_with = not_leader()
+    assert box.consumer_heartbeat("new").error_code == Errors.NOT_COORDINATOR
+    box.bench.writer.fails_with = None
+    assert waiting.result(0).error_code == Errors.REBALANCE_IN_PROGRESS
+    again = box.join(second)
+    assert not again.done(), "it waits for the first member"
+    box.advance(SESSION_MS)
+    assert again.result(0).error_code == Errors.NONE
+    assert classic not in box.group().members
+
+
+def test_a_member_id_of_before_does_not_end_an_empty_consumer_group() -> None:
+    box = GroupBox()
+    box.create_topic("t", 1)
+    box.consumer_heartbeat("m")
+    box.consumer_heartbeat("m", -1)
+    box.commit({("t", 0): 5})
+    written = len(box.records())
+    assert box.join("client-of-before").result(0).error_code == Errors.UNKNOWN_MEMBER_ID
+    assert len(box.records()) == written
+    assert box.group().type is GroupType.CONSUMER
+    assert box.offsets() == {("t", 0): 5}
+
+
 def test_an_empty_group_changes_at_once() -> None:
     box = GroupBox({"consumer_migration_policy": Policy.DISABLED})
     t = box.create_topic("t", 1)
@@ -261,6 +295,29 @@ def test_the_session_of_the_last_member_ends() -> None:
     assert box.group().type is GroupType.CLASSIC
 
 
+def test_a_downgrade_that_could_not_be_written_leaves_the_members_their_sessions() -> None:
+    box, _t, classic = upgraded()
+    box.bench.writer.fails_with = not_leader()
+    assert box.consumer_heartbeat("new", -1).error_code == Errors.NOT_COORDINATOR
+    box.bench.writer.fails_with = None
+    assert set(box.group().members) == {classic, "new"}
+    box.advance(SESSION_MS)
+    assert set(box.group().members) == {"new"}
+    box.advance(CONSUMER_SESSION_MS)
+    assert box.group().type is GroupType.CONSUMER
+    assert box.group().is_empty
+
+
+def test_a_downgrade_that_is_too_large_leaves_the_group_as_it_was() -> None:
+    box, _t, classic = upgraded()
+    box.bench.writer.size_limit = 200
+    assert box.consumer_heartbeat("new", -1).error_code == Errors.UNKNOWN_SERVER_ERROR
+    box.bench.writer.size_limit = 1024 * 1024
+    assert box.group().type is GroupType.CONSUMER
+    assert box.restarted().group().as_mapping() == box.group().as_mapping()
+    assert set(box.group().members) == {classic, "new"}
+
+
 @pytest.mark.parametrize("policy", [Policy.DISABLED, Policy.UPGRADE])
 def test_a_downgrade_that_is_not_allowed(policy: Policy) -> None:
     box = GroupBox({"consumer_migration_policy": Policy.UPGRADE})
@@ -285,6 +342,24 @@ def test_a_static_member_comes_back_with_the_classic_protocol() -> None:
     again = box.restarted()
     assert set(again.group().members) == {classic, joined.member_id}
     assert t
+
+
+@pytest.mark.parametrize("size_limit", [200, 1024 * 1024])
+def test_a_static_member_comes_back_with_the_classic_protocol_and_it_cannot_be_written(size_limit: int) -> None:
+    box = GroupBox()
+    box.create_topic("t", 4)
+    classic = classic_member(box)
+    box.consumer_heartbeat("new", instance_id="i")
+    box.bench.writer.size_limit = size_limit
+    box.bench.writer.fails_with = not_leader()
+    assert box.join(instance_id="i").result(0).error_code != 0
+    box.bench.writer.size_limit = 1024 * 1024
+    box.bench.writer.fails_with = None
+    assert box.group().type is GroupType.CONSUMER
+    assert set(box.group().members) == {classic, "new"}
+    box.advance(SESSION_MS)
+    box.advance(CONSUMER_SESSION_MS)
+    assert box.group().is_empty
 
 
 def test_a_static_member_comes_back_with_another_subscription() -> None:
@@ -354,6 +429,29 @@ def test_the_session_of_a_static_classic_member_ends_although_its_successor_was_
     assert joined.member_id in box.group().members
     box.advance(SESSION_MS)
     assert joined.member_id not in box.group().members
+
+
+def test_a_member_of_one_group_does_not_touch_the_timers_of_another() -> None:
+    """A client chooses its member id, and together with the name of its group it may look like another group."""
+    box = GroupBox({"classic_initial_rebalance_delay_ms": 3000})
+    box.create_topic("t", 4)
+    _, waiting = box.new_member("g-a")
+    box.consumer_heartbeat("new")
+    assert box.join("a").result(0).error_code == 0
+    assert "a" in box.group().members
+    box.advance(3000)
+    assert waiting.result(0).error_code == 0
+
+
+def test_the_timers_of_members_have_keys_of_their_own() -> None:
+    for key in (
+        group_timers.classic_heartbeat,
+        group_timers.session_timeout,
+        group_timers.rebalance_timeout,
+        group_timers.consumer_join,
+        group_timers.consumer_sync,
+    ):
+        assert key("g", "a-b") != key("g-a", "b")
 
 
 # -- classic members of a consumer group that get it wrong

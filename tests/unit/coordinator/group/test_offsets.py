@@ -487,3 +487,25 @@ def test_a_marker_for_nothing() -> None:
     box = GroupBox()
     box.end_transaction(99, COMMIT)
     assert box.offsets() == {}
+
+
+@pytest.mark.parametrize("group_id", ["g" * 32_768, "\N{EURO SIGN}" * 10_923])
+def test_a_group_id_that_no_record_can_hold_is_refused(group_id: str) -> None:
+    """Such a group stayed in memory, and no offset of any group in its partition expired any more."""
+    box = GroupBox({"offsets_retention_ms": 1000, "offsets_retention_check_interval_ms": 500})
+    box.commit({("t", 0): 1})
+    assert box.join(group_id=group_id).result(0).error_code == Errors.INVALID_GROUP_ID
+    assert box.commit({("t", 0): 1}, group_id=group_id) == {("t", 0): Errors.INVALID_GROUP_ID}
+    assert box.fetch(None, group_id).error_code == Errors.INVALID_GROUP_ID
+    assert box.consumer_heartbeat("m", group_id=group_id).error_code == Errors.INVALID_REQUEST
+    assert list(box.shard().store.groups) == ["g"]
+    for _ in range(3):
+        box.advance(500)
+    assert box.offsets() == {}
+
+
+def test_the_longest_group_id() -> None:
+    box = GroupBox({"offsets_retention_ms": 1000, "offsets_retention_check_interval_ms": 500})
+    group_id = "g" * 32_767
+    assert box.commit({("t", 0): 1}, group_id=group_id) == {("t", 0): Errors.NONE}
+    assert box.restarted().offsets(group_id) == {("t", 0): 1}

@@ -323,6 +323,37 @@ def test_a_busy_partition_writes_what_has_piled_up_together() -> None:
     assert [batch.record_count for batch in box.writer.logs[P0].batches] == [3]
 
 
+def test_a_batch_that_waits_for_news_of_the_high_watermark_is_written_after_them() -> None:
+    """Followers report at any time, also while an operation runs. Nothing else may come after that."""
+    box = loaded()
+    box.writer.commits_at_once = False
+    first = write(box, put("a", 1))
+
+    def operation(shard: Table) -> CoordinatorResult[int]:
+        box.writer.commit(P0)
+        return shard.put(put("b", 2))
+
+    second = box.runtime.schedule_write_operation("put", P0, operation)
+    assert first.result(0) == 0
+    assert box.writer.logs[P0].end_offset == 2
+    box.writer.commit(P0)
+    assert second.result(0) == 1
+
+
+def test_a_batch_that_waits_for_an_event_that_fails_is_written_after_it() -> None:
+    box = loaded()
+    box.processor.hold()
+    waiting = write(box, put("a", 1))
+
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    failed = box.runtime.run_in_loop("fail", P0, fail)
+    box.processor.release()
+    assert isinstance(failed.exception(0), ValueError)
+    assert waiting.result(0) == 0
+
+
 def test_all_in_a_batch_fail_together() -> None:
     box = loaded()
     box.writer.fails_with = not_leader()

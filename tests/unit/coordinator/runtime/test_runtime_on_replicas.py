@@ -64,11 +64,10 @@ class Box:
         self.replicas = replicas
         self.writer = ReplicaPartitionWriter(replicas.manager)
         self.timer = MockTimer()
+        self.processor = DirectEventProcessor()
         self.loader = LogCoordinatorLoader(replicas.manager, SERDE, replicas.scheduler, replicas.clock, buffer_size)
         self.runtime: CoordinatorRuntime[Numbers] = CoordinatorRuntime(
-            RuntimeParts(
-                DirectEventProcessor(), self.loader, self.writer, SERDE, self.timer, InlineExecutor(), replicas.clock
-            ),
+            RuntimeParts(self.processor, self.loader, self.writer, SERDE, self.timer, InlineExecutor(), replicas.clock),
             Numbers,
             name="test",
         )
@@ -126,6 +125,23 @@ def test_a_response_waits_for_the_followers(replicas: ReplicaBox) -> None:
     assert not answer.done()
     replicas.fetch({key: 1}, params=follower(2, max_wait_ms=0))
     assert answer.result(0) is None
+    assert box.committed() == {"a": 1}
+
+
+def test_a_high_watermark_that_rises_between_the_load_and_its_end_is_seen(replicas: ReplicaBox) -> None:
+    """Nobody reports it again before the next write, which the responses to heartbeats would wait for."""
+    replicas.create_topic(P0.topic, replicas=(1, 2))
+    before = Box(replicas)
+    before.load()
+    before.put("a", 1)
+    box = Box(replicas)
+    box.runtime.schedule_load_operation(P0, 1).result(0)
+    box.processor.hold()
+    replicas.scheduler.tick()
+    key = TopicIdPartition(TOPIC_ID, P0.topic, 0)
+    replicas.fetch({key: 0}, params=follower(2, max_wait_ms=0))
+    replicas.fetch({key: 1}, params=follower(2, max_wait_ms=0))
+    box.processor.release()
     assert box.committed() == {"a": 1}
 
 

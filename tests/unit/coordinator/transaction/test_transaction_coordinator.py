@@ -526,6 +526,28 @@ def test_who_takes_over_goes_on_with_the_transaction(version: TransactionVersion
     assert partitions_of(later.markers.written) == [A, B]
 
 
+@pytest.mark.parametrize("loading", [False, True])
+def test_who_is_elected_again_goes_on_to_tell_the_partitions(loading: bool) -> None:
+    """The leader epoch can rise while the leader stays. Then nothing is loaded again."""
+    b = TransactionBench()
+    producer = b.producer()
+    b.add(producer, A)
+    b.cache.leaders[A] = None
+    b.end(producer)
+    assert b.metadata().state is PREPARE_COMMIT
+    if loading:
+        b = b.after_crash(load=False)
+        b.cache.leaders[A] = None
+        b.runtime.loader.holds = True
+        b.elect(6)
+    b.elect(7)
+    b.runtime.loader.release()
+    b.cache.leaders.clear()
+    b.advance(b.config.retry_backoff_ms)
+    assert b.metadata().state is COMPLETE_COMMIT
+    assert {marker.coordinator_epoch for marker in b.markers.written} == {7}
+
+
 def test_before_and_after_there_is_no_coordinator() -> None:
     b = TransactionBench(load=False)
     producer = ProducerIdAndEpoch(1, 0)

@@ -510,12 +510,6 @@ class ClassicGroupManager:
         group.transition_to(_State.DEAD)
         group.complete_all_futures(Errors.NOT_COORDINATOR)
 
-    def forget_timers(self, group_id: str, member_id: str) -> None:
-        """Cancels the timers of a group that is no longer classic."""
-        self._timer.cancel(group_timers.classic_heartbeat(group_id, member_id))
-        self._timer.cancel(group_timers.classic_join(group_id))
-        self._timer.cancel(group_timers.classic_sync(group_id))
-
 
 def _differ(given: str | None, expected: str | None) -> bool:
     return given is not None and expected is not None and given != expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.common.client_pattern import ClientPattern
@@ -74,9 +75,9 @@ class Migration(Protocol):
         ...
 
     def complete_upgrade(self, group: ConsumerGroup) -> None:
-        """Ends the classic rebalance of a group that is upgraded, and replaces the timers of its members.
+        """Ends the classic rebalance of a group that is upgraded, and starts the sessions of its members.
 
-        Must be called only after all checks of the request: a classic group without timers never ends a rebalance.
+        Must be called only after all checks of the request: a refused request ends no rebalance.
         """
         ...
 
@@ -164,9 +165,6 @@ class ConsumerGroupManager:
         # After the group and the member were found: a pattern is only compiled for a valid member.
         if request.subscribed_topic_regex:
             ClientPattern(request.subscribed_topic_regex, "SubscribedTopicRegex")
-        if joins:
-            self.migration.complete_upgrade(group)
-        self.cancel_replaced(group, request.instance_id, member.member_id)
         updated = replace(
             member,
             instance_id=request.instance_id if request.instance_id is not None else member.instance_id,
@@ -194,6 +192,10 @@ class ConsumerGroupManager:
         epoch, changed = self.update_epoch(context, group, member, updated, records)
         step = self.target(group, epoch, member, updated, records)
         updated = self.reconcile(group, updated, step, owned, changed, records)
+        # After everything that can raise.
+        if joins:
+            self.migration.complete_upgrade(group)
+        replaced = self.cancel_replaced(group, request.instance_id, member.member_id)
         self.schedule_session_timeout(group.group_id, updated.member_id)
         response = ConsumerGroupHeartbeatResponse(
             member_id=updated.member_id,
@@ -208,7 +210,8 @@ class ConsumerGroupManager:
         )
         if is_full_request or without_epochs(member.assigned_partitions) != without_epochs(updated.assigned_partitions):
             response.assignment = _response_assignment(updated.assigned_partitions)
-        return CoordinatorResult(records, response)
+        result = CoordinatorResult(records, response)
+        return result if replaced is None else self.with_timers_if_failed(group.group_id, [replaced], result)
 
     def _validate(self, request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
         _not_blank(request.group_id, "GroupId")
@@ -306,11 +309,13 @@ class ConsumerGroupManager:
         _replace_member(group, existing, new, records)
         return new
 
-    def cancel_replaced(self, group: ConsumerGroup, instance_id: str | None, member_id: str) -> None:
-        """Cancels the timers of the static member that another member ID replaces, if there is one."""
+    def cancel_replaced(self, group: ConsumerGroup, instance_id: str | None, member_id: str) -> str | None:
+        """Cancels the timers of the static member that another member ID replaces, and returns its ID, if any."""
         existing = None if instance_id is None else group.static_member(instance_id)
-        if existing is not None and existing.member_id != member_id:
-            self.cancel_timers(group.group_id, existing.member_id)
+        if existing is None or existing.member_id == member_id:
+            return None
+        self.cancel_timers(group.group_id, existing.member_id)
+        return existing.member_id
 
     def _throw_if_epoch_is_invalid(
         self, member: ConsumerGroupMember, epoch: int, owned: Mapping[Uuid, Collection[int]] | None
@@ -391,7 +396,9 @@ class ConsumerGroupManager:
         now_ms = self._store.now_ms()
         assignment_epoch = group.assignment_epoch.get()
         interval_ms = self._settings.assignment_interval_ms(group.group_id)
-        if group_epoch <= assignment_epoch or now_ms - group.assignment_timestamp_ms.get() < interval_ms:
+        # Below 0 if the date was set back: then the last assignment was not in this interval either.
+        elapsed_ms = now_ms - group.assignment_timestamp_ms.get()
+        if group_epoch <= assignment_epoch or 0 <= elapsed_ms < interval_ms:
             # Nothing to compute, or not yet: changes in quick succession are combined.
             return TargetStep(max(assignment_epoch, 0), group.target_of(updated.member_id, updated.instance_id))
         members = dict(group.members.items())
@@ -469,7 +476,12 @@ class ConsumerGroupManager:
                 away = replace(member, member_epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH, partitions_pending_revocation={})
                 record = group_records.consumer_group_current_assignment(group.group_id, away)
                 return CoordinatorResult([record], response)
-        return self.fence_member(group, member)._replace(response=response)
+        return self.remove_leaving(group, [member])._replace(response=response)
+
+    def remove_leaving(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> CoordinatorResult[Any]:
+        """Removes members that leave. If that cannot be written, their sessions continue."""
+        result = self.fence_members(group, members)
+        return self.with_timers_if_failed(group.group_id, [member.member_id for member in members], result)
 
     def fence_member(self, group: ConsumerGroup, member: ConsumerGroupMember) -> CoordinatorResult[Any]:
         """Removes a member; the others get a new assignment."""
@@ -530,13 +542,33 @@ class ConsumerGroupManager:
         )
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:
-        for key in (
-            group_timers.session_timeout,
-            group_timers.rebalance_timeout,
-            group_timers.consumer_join,
-            group_timers.consumer_sync,
-        ):
-            self._timer.cancel(key(group_id, member_id))
+        self._timer.cancel(group_timers.session_timeout(group_id, member_id))
+        self._timer.cancel(group_timers.rebalance_timeout(group_id, member_id))
+        self.cancel_join_and_sync_timeouts(group_id, member_id)
+
+    def cancel_join_and_sync_timeouts(self, group_id: str, member_id: str) -> None:
+        self._timer.cancel(group_timers.consumer_join(group_id, member_id))
+        self._timer.cancel(group_timers.consumer_sync(group_id, member_id))
+
+    def with_timers_if_failed(
+        self, group_id: str, member_ids: Collection[str], result: CoordinatorResult[Any]
+    ) -> CoordinatorResult[Any]:
+        """Returns a result that restarts cancelled timers of members if it cannot be written.
+
+        Such members are still in the group. Without a session a member that is gone would keep its partitions for good.
+        """
+        written: Future[None] = Future() if result.append_future is None else result.append_future
+        written.add_done_callback(
+            lambda future: None if future.exception() is None else self.restart_timers(group_id, member_ids)
+        )
+        return result._replace(append_future=written)
+
+    def restart_timers(self, group_id: str, member_ids: Iterable[str]) -> None:
+        """Starts the timers of those members that are in the group and have none."""
+        for member_id in member_ids:
+            found = self._find(group_id, member_id)
+            if found is not None and not self._timer.is_scheduled(group_timers.session_timeout(group_id, member_id)):
+                self._start_timers(*found)
 
     def fence_if_there(self, group_id: str, member_id: str, why: str) -> CoordinatorResult[Any]:
         found = self._find(group_id, member_id)
@@ -555,10 +587,13 @@ class ConsumerGroupManager:
 
     def on_loaded(self, group: ConsumerGroup) -> None:
         for member in group.members.values():
-            timeout_ms = member.classic_session_timeout_ms if member.uses_classic_protocol else None
-            self.schedule_session_timeout(group.group_id, member.member_id, timeout_ms)
-            if member.state is MemberState.UNREVOKED_PARTITIONS:
-                self._schedule_rebalance_timeout(group.group_id, member)
+            self._start_timers(group, member)
+
+    def _start_timers(self, group: ConsumerGroup, member: ConsumerGroupMember) -> None:
+        timeout_ms = member.classic_session_timeout_ms if member.uses_classic_protocol else None
+        self.schedule_session_timeout(group.group_id, member.member_id, timeout_ms)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self._schedule_rebalance_timeout(group.group_id, member)
 
 
 def remove_member(records: list[CoordinatorRecord], group_id: str, member_id: str) -> None:

@@ -135,12 +135,14 @@ class RegexResolution:
         last_ms = max((one.timestamp_ms for one in known), default=-1)
         version = min((one.version for one in known), default=-1)
         if not must_refresh:
-            if last_ms >= 0 and now_ms - last_ms < BATCH_REFRESH_MIN_INTERVAL_MS:
+            # Below 0 if the date was set back, so the time of the last refresh is not known.
+            elapsed_ms = now_ms - last_ms
+            if last_ms >= 0 and 0 <= elapsed_ms < BATCH_REFRESH_MIN_INTERVAL_MS:
                 return
             if (
                 len(known) == len(resolved)
                 and version >= self.last_image_with_new_topics
-                and now_ms - last_ms < self._refresh_interval_ms
+                and 0 <= elapsed_ms < self._refresh_interval_ms
             ):
                 return
         group_id = group.group_id
