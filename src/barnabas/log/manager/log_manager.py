@@ -309,10 +309,14 @@ class LogManager(LogRegistry):
         """
         with self._lock:
             log = (self._future if is_future else self._current).pop(partition, None)
-            if log is None:
-                self._delete_offline_log(partition, is_stray)
-                return None
-            self._log_counts[log.parent_dir] -= 1
+            offline_in = self._delete_offline_log(partition, is_stray) if log is None else None
+            if log is not None:
+                self._log_counts[log.parent_dir] -= 1
+        if log is None:
+            if offline_in is not None:
+                # At once: a new log of that name must not start with the offsets of this one.
+                self.chores.checkpoint_in(offline_in)
+            return None
         if not is_future:
             self._cleaner.abort_cleaning(partition)
             if checkpoint:
@@ -335,7 +339,8 @@ class LogManager(LogRegistry):
             self.chores.checkpoint_in(log.parent_dir)
         return log
 
-    def _delete_offline_log(self, partition: TopicPartition, is_stray: bool) -> None:
+    def _delete_offline_log(self, partition: TopicPartition, is_stray: bool) -> Path | None:
+        """Renames the directory of a log that could not be opened; returns its log directory, if there was one."""
         offline = self._offline.get(partition)
         log_dir = None if offline is None else self.log_dirs.get(offline.directory.parent)
         if offline is not None and log_dir is not None:
@@ -346,11 +351,13 @@ class LogManager(LogRegistry):
                 offline.directory.rename(renamed)
             if not is_stray:
                 self._deletion.add_directory(renamed, log_dir.guard)
-        elif self.offline_log_dirs:
+            return log_dir.path
+        if self.offline_log_dirs:
             raise KafkaStorageError(
                 f"The log of {partition} cannot be deleted, as it may be in a log directory that is offline: "
                 f"{', '.join(map(str, self.offline_log_dirs))}"
             )
+        return None
 
     def async_delete_all(
         self,

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas.common.dataclass import dataclass, field
@@ -54,6 +55,9 @@ class OfflineLog(NamedTuple):
 
     directory: Path
     error: BarnabasError
+    checkpoints: Mapping[str, int] = MappingProxyType({})
+    """The log's offsets by checkpoint file. They stay in these files: without its recovery point, the next start would
+    take damage to flushed records for an unfinished write, and cut them off."""
 
 
 @dataclass(slots=True)
@@ -77,6 +81,11 @@ class _Offsets(NamedTuple):
     recovery_points: Mapping[TopicPartition, int]
     log_start_offsets: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
+
+    def of(self, partition: TopicPartition) -> dict[str, int]:
+        """Returns the offsets of one log, by checkpoint file."""
+        files = (RECOVERY_POINT_CHECKPOINT_FILE, LOG_START_OFFSET_CHECKPOINT_FILE, HIGH_WATERMARK_CHECKPOINT_FILE)
+        return {name: found[partition] for name, found in zip(files, self, strict=True) if partition in found}
 
 
 class LogStartup:
@@ -245,9 +254,9 @@ class LogStartup:
         offsets: _Offsets,
         had_clean_shutdown: bool,
     ) -> None:
+        is_returned = directory in self._returned  # its checkpoints may be stale: recover all of it
         try:
             log_dir.guard.check()
-            is_returned = directory in self._returned  # its checkpoints may be stale: recover all of it
             log = UnifiedLog.open(
                 directory,
                 self._config_for(partition.topic),
@@ -272,8 +281,11 @@ class LogStartup:
                 logger.error("The log of %s stays offline: %s", partition, error)
             # Also if the whole directory is offline. The metadata may not have the log's directory yet, and an empty
             # log must not be created in another one.
+            checkpoints = offsets.of(partition)
+            if is_returned:
+                checkpoints.pop(RECOVERY_POINT_CHECKPOINT_FILE, None)
             with self._lock:
-                self._result.offline[partition] = OfflineLog(directory, error)
+                self._result.offline[partition] = OfflineLog(directory, error, checkpoints)
             return
         if self._is_stray is not None and self._is_stray(log):
             log.rename_dir(log_stray_dir_name(partition))

@@ -983,6 +983,34 @@ class TestDamagedLogs:
         broker.start()
         assert list(broker.manager.offline_logs) == [T0]
 
+    def test_flushed_records_are_not_cut_off_at_the_second_start(self, broker: Broker) -> None:
+        """The first start refuses to cut them off because of the recovery point, which must be there at the second."""
+        for number in range(6):
+            append(broker.log(), b"%d" % number)
+        broker.log().watermarks.move_high_watermark_to_end()
+        broker.log().delete_records(2)
+        broker.log().flush()
+        broker.manager.chores.checkpoint(broker.manager.log_dirs.live[0])
+        path = broker.log().active_segment.records.path
+        size = path.stat().st_size
+        broker.kill()
+        write_at(path, size - 3, b"\xff\xff\xff")
+        recovery_points = OffsetCheckpointFile(broker.paths[0] / "recovery-point-offset-checkpoint")
+        log_start_offsets = OffsetCheckpointFile(broker.paths[0] / "log-start-offset-checkpoint")
+        for _ in range(2):
+            broker.start()
+            assert "forced to disk" in str(broker.manager.offline_logs[T0].error)
+            append(broker.log(OTHER), b"a")
+            broker.scheduler.advance(120_000)  # the checkpoints are written
+            assert (recovery_points.read()[T0], log_start_offsets.read()[T0]) == (6, 2)
+            broker.manager.shutdown()
+            assert (recovery_points.read()[T0], log_start_offsets.read()[T0]) == (6, 2)
+        broker.start()
+        assert list(broker.manager.offline_logs) == [T0]
+        assert path.stat().st_size == size
+        broker.manager.async_delete(T0)
+        assert T0 not in {**recovery_points.read(), **log_start_offsets.read()}, "a new log of that name starts at 0"
+
     def test_it_can_be_deleted(self, broker: Broker) -> None:
         self.damage(broker)
         broker.manager.async_delete(T0)
