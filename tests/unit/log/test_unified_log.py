@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -19,6 +20,8 @@ from barnabas.common.identifiers import random_uuid
 from barnabas.log.append_origin import AppendOrigin
 from barnabas.log.dirs.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
 from barnabas.log.fetch_isolation import FetchIsolation
+from barnabas.log.index import abstract_index
+from barnabas.log.index.offset_index import OffsetIndex
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.storage_errors import FileClosedError
@@ -48,6 +51,10 @@ def box(tmp_path: Path) -> LogBox:
 @pytest.fixture
 def log(box: LogBox) -> UnifiedLog:
     return box.open()
+
+
+def no_descriptor(*_: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 class TestAppend:
@@ -161,6 +168,28 @@ class TestAppend:
         append(log, b"b")
         assert offsets(all_records(log)) == [0, 1]
         assert values(all_records(log)) == [b"a", b"b"]
+
+    def test_index_entries_wait_in_memory_for_a_file_descriptor(
+        self, box: LogBox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not even a batch that was written already may fail for an index, or its offsets would be given out twice."""
+        monkeypatch.setattr(abstract_index, "WARM_BYTES", 8 * OffsetIndex.layout.size)
+        config = box.config(index_interval_bytes=1)
+        log = box.open(config)
+        append(log)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", no_descriptor)
+            for number in range(1, 20):
+                assert append(log, timestamp=NOW + number).last_offset == number
+        assert append(log, timestamp=NOW + 20).last_offset == 20
+        assert [batch.base_offset for batch in all_batches(log)] == list(range(21))
+        assert not box.channel.any_offline
+        log.close()
+        segment = box.open(config).active_segment
+        assert [segment.offset_index.entry(slot).offset for slot in range(segment.offset_index.entries)] == list(
+            range(1, 21)
+        )
+        assert segment.time_index.entries == 20
 
 
 class TestFollower:

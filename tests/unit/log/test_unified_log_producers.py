@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from barnabas.common.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
+    KafkaStorageError,
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
@@ -244,6 +247,29 @@ class TestTransactions:
         log.watermarks.update_high_watermark(log.log_end_offset)
         found = read_from(log, 0, FetchIsolation.TXN_COMMITTED).aborted_transactions
         assert [(txn.first_offset, txn.last_offset) for txn in found or ()] == [(0, 2)]
+
+    def test_a_marker_that_cannot_be_indexed_is_not_written(
+        self, box: LogBox, log: UnifiedLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without a file descriptor for the index, the coordinator has to try again, and aborts nothing before that."""
+        transact(log, 0, producer_id=2)
+        end_transaction(log, COMMIT, 2, 0)
+        assert not any(name.endswith(".txnindex") for name in box.files())
+        transact(log, 0)
+
+        def no_descriptor(*_: object) -> int:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", no_descriptor)
+            with pytest.raises(KafkaStorageError, match=os.strerror(errno.EMFILE)):
+                end_transaction(log, ABORT, 1, 0)
+        assert not box.channel.any_offline
+        assert log.log_end_offset == 3
+        end_transaction(log, ABORT, 1, 0)
+        log.watermarks.move_high_watermark_to_end()
+        assert log.last_stable_offset == log.log_end_offset == 4
+        assert [txn.producer_id for txn in log.collect_aborted_transactions(0, 4)] == [1]
 
     def test_without_verification_nothing_is_appended(self, log: UnifiedLog) -> None:
         batch = client_batch([b"a"], producer_id=1, epoch=0, sequence=0, transactional=True)

@@ -75,6 +75,12 @@ class TransactionIndex:
     def is_empty(self) -> bool:
         return self.entries == 0
 
+    def prepare_append(self) -> None:
+        """Opens the file, so that the next `append` needs no file descriptor."""
+        self._load_last_offset()
+        with disk_access("open", self.path):
+            self._open()
+
     def append(self, aborted: AbortedTxn) -> None:
         """Adds a transaction, whose marker must come after all others."""
         last = self._load_last_offset()
