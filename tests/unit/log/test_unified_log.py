@@ -18,12 +18,17 @@ from barnabas.common.errors import (
 )
 from barnabas.common.identifiers import random_uuid
 from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.cleaner.cleaner import Cleaner
+from barnabas.log.cleaner.cleaner_offset_map import OffsetMap
+from barnabas.log.cleaner.log_to_clean import LogToClean
 from barnabas.log.dirs.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
+from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.index import abstract_index
 from barnabas.log.index.offset_index import OffsetIndex
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.segment.log_segment import LogSegment
 from barnabas.log.storage_errors import FileClosedError
 from barnabas.log.unified_log import UnexpectedAppendOffsetError, UnifiedLog
 from barnabas.network.reactor.send import FileRegion
@@ -382,6 +387,30 @@ class TestRead:
         log.append_as_follower(client_batch([b"b"], base_offset=50, leader_epoch=0), 0)
         log.roll(100)
         log.append_as_follower(client_batch([b"c"], base_offset=100, leader_epoch=0), 0)
+        assert fetched_batches(read_from(log, 60))[0].base_offset == 100
+
+    def test_over_a_gap_at_which_segments_are_merged_during_the_read(
+        self, box: LogBox, log: UnifiedLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Otherwise the reader would go on behind the merged segments, and miss the records of the second one."""
+        append(log, (b"a", b"1"))
+        log.roll(100)
+        log.append_as_follower(client_batch([(b"b", b"2")], base_offset=100, leader_epoch=0), 0)
+        log.roll()
+        append(log, (b"c", b"3"))
+        log.watermarks.move_high_watermark_to_end()
+        read = LogSegment.read
+
+        def clean_after_read(segment: LogSegment, *arguments: Any) -> FetchDataInfo | None:
+            found = read(segment, *arguments)
+            assert found is None
+            monkeypatch.setattr(LogSegment, "read", read)
+            cleaner = Cleaner(OffsetMap(10_000), box.clock, io_buffer_size=4096, load_factor=0.9)
+            cleaner.clean(LogToClean.of(log, 0, log.active_segment.base_offset))
+            assert log.segments.base_offsets == (0, 101)
+            return found
+
+        monkeypatch.setattr(LogSegment, "read", clean_after_read)
         assert fetched_batches(read_from(log, 60))[0].base_offset == 100
 
     def test_with_nothing_left_behind_the_offset(self, log: UnifiedLog) -> None:
