@@ -128,6 +128,9 @@ class LogManager(LogRegistry):
             self._cleaner.abort_and_pause_cleaning(partition)
         for log_dir, directory in loaded.to_delete:
             self._deletion.add_directory(directory, log_dir.guard)
+        for path in loaded.outdated:
+            # Before a log is created: one with the name of a deleted log must not get its offsets after a crash.
+            self.chores.checkpoint_in(path)
         self._start_chores()
 
     def _start_chores(self) -> None:

@@ -73,6 +73,8 @@ class LoadedLogs:
     """Log directories without a clean shutdown marker."""
     incomplete: set[Path] = field(default_factory=set)
     """Log directories in which not all logs could be opened."""
+    outdated: set[Path] = field(default_factory=set)
+    """Log directories whose checkpoints have offsets of logs that do not exist any more."""
 
 
 class _Offsets(NamedTuple):
@@ -240,6 +242,15 @@ class LogStartup:
         errors = run_jobs(jobs, threads, f"log-recovery-{log_dir.path}", progress)
         if errors:
             raise errors[0]
+        known = self._partitions_in(log_dir.path)
+        if not all(known.issuperset(checkpoint) for checkpoint in offsets):
+            self._result.outdated.add(log_dir.path)
+
+    def _partitions_in(self, path: Path) -> set[TopicPartition]:
+        """Returns the partitions that have a log in a log directory, open or not."""
+        result = self._result
+        found = {key for logs in (result.current, result.future) for key, log in logs.items() if log.parent_dir == path}
+        return found.union(key for key, log in result.offline.items() if log.directory.parent == path)
 
     def _recovered(self, path: Path, done: int, total: int) -> None:
         logger.info("Recovered %d of %d logs in %s", done, total, path)

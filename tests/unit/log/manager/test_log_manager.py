@@ -31,6 +31,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.config.server_log_config import SERVER_LOG_CONFIG_DEF
 from barnabas.log.dirs.clean_shutdown_file import CleanShutdownFile
 from barnabas.log.dirs.log_dir_lock import LogDirLock, LogDirLockedError
+from barnabas.log.dirs.log_dir_names import log_delete_dir_name
 from barnabas.log.dirs.log_dirs import readable_by_others
 from barnabas.log.dirs.meta_properties import InvalidMetaPropertiesError, MetaProperties, random_directory_id
 from barnabas.log.dirs.offset_checkpoint import OffsetCheckpointFile
@@ -734,6 +735,21 @@ class TestDeleting:
         broker.manager.async_delete(T0)
         checkpoint = OffsetCheckpointFile(broker.paths[0] / "recovery-point-offset-checkpoint")
         assert list(checkpoint.read()) == [OTHER]
+
+    def test_a_new_log_of_that_name_does_not_inherit_its_offsets(self, broker: Broker) -> None:
+        """The broker is killed after the log was renamed and before its checkpoints were written, and once more."""
+        for number in range(4):
+            append(broker.log(), b"%d" % number)
+        broker.log().watermarks.move_high_watermark_to_end()
+        broker.log().delete_records(3)
+        broker.log().flush()
+        broker.manager.chores.checkpoint_in(broker.paths[0])
+        broker.log().rename_dir(log_delete_dir_name(T0))
+        broker.restart(clean=False)
+        append(broker.log(), b"new")
+        broker.restart(clean=False)
+        assert values(all_records(broker.log())) == [b"new"]
+        assert broker.log().recovery_point == 0
 
     @pytest.mark.parametrize("clean", [True, False])
     def test_a_restart_before_that(self, broker: Broker, clean: bool) -> None:
