@@ -70,7 +70,7 @@ class LocalLog:
         self.log_end_offset_metadata = next_offset_metadata
         self.guard = LogDirGuard(context.failure_channel, directory.parent)
         self.pace = context.paces.of(directory.parent)
-        self.last_flush_time = context.clock.milliseconds()
+        self.last_flush_ms = context.clock.hi_res_milliseconds()
         self.is_closed = False
         self._clock = context.clock
         self._files = SegmentFiles(partition, context, self.guard)
@@ -278,7 +278,7 @@ class LocalLog:
         self.check_open()
         if offset > self.recovery_point:
             self.recovery_point = offset
-            self.last_flush_time = self._clock.milliseconds()
+            self.last_flush_ms = self._clock.hi_res_milliseconds()
 
     # Deleting and truncating
 

@@ -232,8 +232,9 @@ class UnifiedLog:
         return self._local_log.recovery_point
 
     @property
-    def last_flush_time(self) -> int:
-        return self._local_log.last_flush_time
+    def last_flush_ms(self) -> int:
+        """The time of the last flush on the monotonic clock."""
+        return self._local_log.last_flush_ms
 
     # Offsets. A caller that needs several takes them from one snapshot.
 

@@ -74,11 +74,11 @@ class LogChores:
 
     def flush_dirty_logs(self) -> None:
         """Forces logs to disk whose ``flush.ms`` has passed."""
-        now = self._clock.milliseconds()
+        now = self._clock.hi_res_milliseconds()
         for log in self._registry.all_logs():
             if self._is_stopping:
                 break
-            if now - log.last_flush_time >= log.config.flush_ms:
+            if now - log.last_flush_ms >= log.config.flush_ms:
                 self._on(log, log.flush)
 
     def remove_expired_producers(self) -> None:

@@ -682,6 +682,15 @@ class TestChores:
         broker.scheduler.advance(30_000)
         assert (broker.log().recovery_point, broker.log(OTHER).recovery_point) == (1, 0)
 
+    def test_flushing_after_the_date_was_set_back(self, broker: Broker) -> None:
+        broker.overrides["topic"] = {"flush.ms": 1000}
+        broker.scheduler.advance(30_000)
+        append(broker.log(), b"a")
+        broker.clock.set_milliseconds(NOW - 3_600_000)
+        broker.clock.advance(1000)
+        broker.manager.chores.flush_dirty_logs()
+        assert broker.log().recovery_point == 1
+
     def test_flush_after_so_many_messages(self, broker: Broker) -> None:
         broker.overrides["topic"] = {"flush.messages": "3"}
         for expected in (0, 0, 3, 3, 3, 6):
@@ -735,6 +744,14 @@ class TestDeleting:
         broker.manager.async_delete(T0)
         checkpoint = OffsetCheckpointFile(broker.paths[0] / "recovery-point-offset-checkpoint")
         assert list(checkpoint.read()) == [OTHER]
+
+    def test_it_goes_after_the_date_was_set_back(self, broker: Broker) -> None:
+        append(broker.log(), b"a")
+        broker.scheduler.advance(30_000)
+        broker.manager.async_delete(T0)
+        broker.clock.set_milliseconds(NOW - 3_600_000)
+        broker.scheduler.advance(60_000)
+        assert not list(broker.paths[0].glob("topic-0*"))
 
     def test_a_new_log_of_that_name_does_not_inherit_its_offsets(self, broker: Broker) -> None:
         """The broker is killed after the log was renamed and before its checkpoints were written, and once more."""
