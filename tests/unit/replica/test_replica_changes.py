@@ -17,6 +17,7 @@ from barnabas.metrics.yammer.registry import Gauge
 from barnabas.protocol.internal.metadata import RemoveTopicRecord
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.follower.replica_fetchers import InitialFetchState
+from barnabas.replica.partition.hosted_partitions import HostedPartitions
 from barnabas.replica.partition.partition import Partition
 from log_fixtures import client_batch
 from replica_fixtures import T0, T0_ID, TOPIC_ID, ReplicaBox
@@ -116,6 +117,21 @@ class TestGoing:
         assert not found.is_leader
         assert [is_delete_dir(path) for path in box.paths[0].glob("topic-0*")] == [True]
         assert not [name for name in box.registry.metrics if "topic=topic" in str(name)]
+
+    def test_a_deletion_takes_no_look_at_the_partitions_of_other_topics(
+        self, box: ReplicaBox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Otherwise the deletion of a thousand topics at once would look at all partitions a thousand times."""
+        box.create_topic(partitions=2)
+        box.learn(topic("other", uid(8)))
+        partitions = box.manager.partitions
+        monkeypatch.setattr(HostedPartitions, "online_partitions", lambda _: pytest.fail("all were looked at"))
+        assert partitions.has_topic("topic")
+        partitions.mark_offline(TopicPartition("topic", 1))
+        assert partitions.has_topic("topic")
+        box.delete_topic()
+        assert not partitions.has_topic("topic")
+        assert partitions.has_topic("other")
 
     def test_deleted_and_made_again(self, box: ReplicaBox) -> None:
         old = box.create_topic()

@@ -122,7 +122,8 @@ class LogManager(LogRegistry):
             raise
         with self._lock:
             self._current, self._future, self._offline = loaded.current, loaded.future, loaded.offline
-            self._log_counts.update(log.parent_dir for log in self.all_logs())
+            for log in self.all_logs():
+                self._count_in(log)
             self._incomplete = loaded.incomplete
         for partition in loaded.future:
             self._cleaner.abort_and_pause_cleaning(partition)
@@ -287,7 +288,7 @@ class LogManager(LogRegistry):
             future.watermarks.update_high_watermark(current.high_watermark)
             del self._future[partition]
             self._current[partition] = future
-            self._log_counts[current.parent_dir] -= 1
+            self._count_out(current)
             self._cleaner.alter_checkpoint_dir(partition, current.parent_dir, future.parent_dir)
             self._cleaner.resume_cleaning((partition,))
             try:
@@ -314,7 +315,7 @@ class LogManager(LogRegistry):
             log = (self._future if is_future else self._current).pop(partition, None)
             offline_in = self._delete_offline_log(partition, is_stray) if log is None else None
             if log is not None:
-                self._log_counts[log.parent_dir] -= 1
+                self._count_out(log)
         if log is None:
             if offline_in is not None:
                 # At once: a new log of that name must not start with the offsets of this one.
@@ -396,12 +397,12 @@ class LogManager(LogRegistry):
             if self.log_dirs.take_offline(path) is None:
                 return []
             self._cleaner.handle_log_dir_failure(path)
-            del self._log_counts[path]
             gone: list[TopicPartition] = []
             for logs in (self._current, self._future):
                 for partition, log in list(logs.items()):
                     if log.parent_dir == path:
                         del logs[partition]
+                        self._count_out(log)
                         log.close_handlers()
                         gone.append(partition)
                         if logs is self._future:

@@ -479,6 +479,35 @@ class TestConfiguration:
         assert (log.config.retention_ms, other.config.retention_ms) == (5, 77)
         assert broker.log(T1).config.retention_ms == 5
 
+    def test_a_changed_topic_takes_no_look_at_the_logs_of_others(
+        self, two: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A start with thousands of topics applies the settings of each, and would look at all logs each time."""
+
+        def changed(retention_ms: int) -> set[UnifiedLog]:
+            logs = two.manager.all_logs()
+            two.overrides["topic"] = {"retention.ms": retention_ms}
+            with monkeypatch.context() as patch:
+                for name in ("all_logs", "current_logs"):
+                    patch.setattr(LogManager, name, lambda _: pytest.fail("all logs were looked at"))
+                two.manager.topic_config_changed("topic")
+            return {log for log in logs if log.config.retention_ms == retention_ms}
+
+        first, second, _ = two.log(T0), two.log(T1), two.log(OTHER)
+        assert changed(1) == {first, second}
+        target = next(path for path in two.paths if path != first.parent_dir)
+        two.manager.prefer_log_dir(T0, target)
+        future = two.log(T0, is_future=True)
+        assert changed(2) == {first, second, future}
+        two.manager.replace_current_with_future_log(T0)
+        assert changed(3) == {second, future}
+        two.manager.async_delete(T1)
+        assert changed(4) == {future}
+        two.restart()
+        assert changed(5) == {two.log(T0)}
+        two.manager.handle_log_dir_failure(target)
+        assert changed(6) == set()
+
     def test_from_a_brokers_settings(self) -> None:
         values = SERVER_LOG_CONFIG_DEF.parse({"log.retention.hours": "2", "num.recovery.threads.per.data.dir": "3"})
         config = LogManagerConfig.from_values(values, node_id=4)
