@@ -127,20 +127,25 @@ class LogChores:
         self._checkpoint_high_watermarks(log_dir)
 
     def _checkpoint_recovery_points(self, log_dir: LogDir) -> None:
-        logs = self._registry.logs_in_dir(log_dir.path)
-        self._write(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, {log.topic_partition: log.recovery_point for log in logs})
+        with log_dir.checkpoint_lock:
+            logs = self._registry.logs_in_dir(log_dir.path)
+            offsets = {log.topic_partition: log.recovery_point for log in logs}
+            self._write(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, offsets)
 
     def _checkpoint_log_start_offsets(self, log_dir: LogDir) -> None:
-        offsets = {}
-        for log in self._registry.logs_in_dir(log_dir.path):
-            first = log.segments.first
-            if first is not None and log.log_start_offset > first.base_offset:
-                offsets[log.topic_partition] = log.log_start_offset
-        self._write(log_dir, LOG_START_OFFSET_CHECKPOINT_FILE, offsets)
+        with log_dir.checkpoint_lock:
+            offsets = {}
+            for log in self._registry.logs_in_dir(log_dir.path):
+                first = log.segments.first
+                if first is not None and log.log_start_offset > first.base_offset:
+                    offsets[log.topic_partition] = log.log_start_offset
+            self._write(log_dir, LOG_START_OFFSET_CHECKPOINT_FILE, offsets)
 
     def _checkpoint_high_watermarks(self, log_dir: LogDir) -> None:
-        logs = self._registry.logs_in_dir(log_dir.path)
-        self._write(log_dir, HIGH_WATERMARK_CHECKPOINT_FILE, {log.topic_partition: log.high_watermark for log in logs})
+        with log_dir.checkpoint_lock:
+            logs = self._registry.logs_in_dir(log_dir.path)
+            offsets = {log.topic_partition: log.high_watermark for log in logs}
+            self._write(log_dir, HIGH_WATERMARK_CHECKPOINT_FILE, offsets)
 
     def _write(self, log_dir: LogDir, name: str, offsets: dict[TopicPartition, int]) -> None:
         for partition, log in self._registry.offline_logs.items():

@@ -32,7 +32,7 @@ from barnabas.log.config.server_log_config import SERVER_LOG_CONFIG_DEF
 from barnabas.log.dirs.clean_shutdown_file import CleanShutdownFile
 from barnabas.log.dirs.log_dir_lock import LogDirLock, LogDirLockedError
 from barnabas.log.dirs.log_dir_names import log_delete_dir_name
-from barnabas.log.dirs.log_dirs import readable_by_others
+from barnabas.log.dirs.log_dirs import LogDir, readable_by_others
 from barnabas.log.dirs.meta_properties import InvalidMetaPropertiesError, MetaProperties, random_directory_id
 from barnabas.log.dirs.offset_checkpoint import OffsetCheckpointFile
 from barnabas.log.manager.log_manager import LogManager
@@ -796,6 +796,27 @@ class TestDeleting:
         broker.restart(clean=False)
         assert values(all_records(broker.log())) == [b"new"]
         assert broker.log().recovery_point == 0
+
+    def test_a_checkpoint_in_progress_does_not_bring_its_offsets_back(
+        self, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        append(broker.log(), b"a")
+        append(broker.log(OTHER), b"a")
+        deletion = threading.Thread(target=lambda: broker.manager.async_delete(T0))
+        write = LogDir.write_checkpoint
+
+        def write_late(log_dir: LogDir, name: str, offsets: dict[TopicPartition, int]) -> None:
+            monkeypatch.setattr(LogDir, "write_checkpoint", write)
+            assert T0 in offsets
+            deletion.start()
+            deletion.join(0.2)
+            write(log_dir, name, offsets)
+
+        monkeypatch.setattr(LogDir, "write_checkpoint", write_late)
+        broker.manager.chores.checkpoint_recovery_points()
+        deletion.join()
+        checkpoint = OffsetCheckpointFile(broker.paths[0] / "recovery-point-offset-checkpoint")
+        assert list(checkpoint.read()) == [OTHER]
 
     @pytest.mark.parametrize("clean", [True, False])
     def test_a_restart_before_that(self, broker: Broker, clean: bool) -> None:
