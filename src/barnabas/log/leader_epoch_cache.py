@@ -173,12 +173,13 @@ class LeaderEpochFileCache:
         self._write()
 
     def flush(self) -> None:
-        """Writes the file if it lacks a change."""
-        if self._is_behind:
-            self._write()
+        """Writes the file if it lacks a change. Waits for a write in progress, which may have the change."""
+        self._write(if_behind=True)
 
-    def _write(self, *, if_dir_exists: bool = False) -> None:
+    def _write(self, *, if_behind: bool = False, if_dir_exists: bool = False) -> None:
         with self._file_lock:
+            if if_behind and not self._is_behind:
+                return
             self._is_behind = False
             try:
                 if if_dir_exists:
@@ -194,8 +195,7 @@ class LeaderEpochFileCache:
         self._schedule(f"leader-epoch-cache-flush-{self._partition}", self._flush_if_dir_exists)
 
     def _flush_if_dir_exists(self) -> None:
-        if self._is_behind:
-            self._write(if_dir_exists=True)
+        self._write(if_behind=True, if_dir_exists=True)
 
     def move_to(self, checkpoint: LeaderEpochCheckpointFile) -> None:
         """Writes to another file from now on, because the log's directory was renamed."""

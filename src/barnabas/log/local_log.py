@@ -70,7 +70,7 @@ class LocalLog:
         self.log_end_offset_metadata = next_offset_metadata
         self.guard = LogDirGuard(context.failure_channel, directory.parent)
         self.pace = context.paces.of(directory.parent)
-        self.last_flush_time = context.clock.milliseconds()
+        self.last_flush_ms = context.clock.hi_res_milliseconds()
         self.is_closed = False
         self._clock = context.clock
         self._files = SegmentFiles(partition, context, self.guard)
@@ -196,7 +196,7 @@ class LocalLog:
             )
         if start_offset > limit_offset:
             return _empty(self.convert_to_offset_metadata(start_offset), include_aborted_txns)
-        while segment is not None:
+        while True:
             if segment.base_offset < limit_base:
                 max_position = None  # the whole segment
             elif segment.base_offset == limit_base:
@@ -209,37 +209,51 @@ class LocalLog:
                 if metadata.message_offset != start_offset:
                     # The offset is inside the batch. A watermark must keep its own offset, not the batch's base offset.
                     info = info._replace(fetch_offset_metadata=metadata._replace(message_offset=start_offset))
-                return self._with_aborted_txns(start_offset, segment, info) if include_aborted_txns else info
+                if not include_aborted_txns:
+                    return info
+                with_aborted = self._with_aborted_txns(start_offset, segment, info)
+                if with_aborted is not None:
+                    return with_aborted
+                break
             # Compaction removed all records from the offset on in this segment.
-            segment = self.segments.higher(segment.base_offset)
-        return _empty(end, include_aborted_txns)
+            later = self.segments.following(segment)
+            if later is None:
+                break
+            if not later:
+                return _empty(end, include_aborted_txns)
+            segment = later[0]
+        # Compaction has replaced the segment during the read, perhaps together with those after it: read again.
+        return self.read(start_offset, max_length, min_one_message, max_offset_metadata, include_aborted_txns)
 
     def convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
         """Returns an offset with its file position; `OffsetOutOfRangeError` if it is not in the log."""
         return self.read(offset, 1, False, self.log_end_offset_metadata, False).fetch_offset_metadata
 
-    def _with_aborted_txns(self, start_offset: int, segment: LogSegment, info: FetchDataInfo) -> FetchDataInfo:
+    def _with_aborted_txns(self, start_offset: int, segment: LogSegment, info: FetchDataInfo) -> FetchDataInfo | None:
+        """Adds the aborted transactions to a read from a segment; None if the segment is no longer in the log.
+
+        Then the transactions that end in the segments after it may be in the index of the segment that replaced it,
+        and cannot be found from here.
+        """
+        later = self.segments.following(segment)
+        if later is None:
+            return None
         metadata = info.fetch_offset_metadata
         start = OffsetPosition(metadata.message_offset, metadata.relative_position_in_segment)
         upper_bound = segment.fetch_upper_bound_offset(start, len(info.records))
         if upper_bound is None:
-            higher = self.segments.higher(segment.base_offset)
-            upper_bound = self.log_end_offset if higher is None else higher.base_offset
-        return info._replace(aborted_transactions=self._aborted_txns(start_offset, upper_bound, segment))
+            upper_bound = later[0].base_offset if later else self.log_end_offset
+        return info._replace(aborted_transactions=_aborted_txns(start_offset, upper_bound, (segment, *later)))
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
         """Returns the aborted transactions that overlap a range of offsets."""
         segment = self.segments.floor(start_offset)
-        return [] if segment is None else self._aborted_txns(start_offset, upper_bound_offset, segment)
-
-    def _aborted_txns(self, start_offset: int, upper_bound_offset: int, first: LogSegment) -> list[AbortedTxn]:
-        found: list[AbortedTxn] = []
-        for segment in (first, *self.segments.higher_segments(first.base_offset)):
-            aborted, is_complete = segment.collect_aborted_txns(start_offset, upper_bound_offset)
-            found += aborted
-            if is_complete:
-                break
-        return found
+        if segment is None:
+            return []
+        later = self.segments.following(segment)
+        if later is None:
+            return self.collect_aborted_transactions(start_offset, upper_bound_offset)
+        return _aborted_txns(start_offset, upper_bound_offset, (segment, *later))
 
     # Flushing
 
@@ -264,7 +278,7 @@ class LocalLog:
         self.check_open()
         if offset > self.recovery_point:
             self.recovery_point = offset
-            self.last_flush_time = self._clock.milliseconds()
+            self.last_flush_ms = self._clock.hi_res_milliseconds()
 
     # Deleting and truncating
 
@@ -366,6 +380,16 @@ class LocalLog:
 
         with disk_access("delete", self.directory):
             shutil.rmtree(self.directory)
+
+
+def _aborted_txns(start_offset: int, upper_bound_offset: int, segments: Iterable[LogSegment]) -> list[AbortedTxn]:
+    found: list[AbortedTxn] = []
+    for segment in segments:
+        aborted, is_complete = segment.collect_aborted_txns(start_offset, upper_bound_offset)
+        found += aborted
+        if is_complete:
+            break
+    return found
 
 
 def _empty(metadata: LogOffsetMetadata, include_aborted_txns: bool) -> FetchDataInfo:

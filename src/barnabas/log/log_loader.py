@@ -112,6 +112,8 @@ class LogLoader:
         self._damage_policy = damage_policy
         self._files = SegmentFiles(partition, context, guard)
         self._segments = LogSegments()
+        self._has_recovered = False
+        """Whether a segment was recovered, which discards the producer snapshots after it."""
         self._leader_epochs = LeaderEpochFileCache(
             partition,
             LeaderEpochCheckpointFile.in_directory(directory),
@@ -151,7 +153,7 @@ class LogLoader:
             log_start_offset,
             next_offset,
             self._context.clock,
-            from_clean_shutdown=self._had_clean_shutdown,
+            from_clean_shutdown=self._had_clean_shutdown and not self._has_recovered,
         )
         end = LogOffsetMetadata(next_offset, segments.active.base_offset, segments.active.size)
         local_log = LocalLog(
@@ -290,6 +292,7 @@ class LogLoader:
         damage = find_damage(segment.records, segment.base_offset)
         if damage is not None:
             self._judge(segment, damage)
+        self._has_recovered = True
         # Usually loads nothing: the producer state after one segment is the state before the next.
         state = self._producer_state
         rebuild_producer_state(

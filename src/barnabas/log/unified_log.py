@@ -232,8 +232,9 @@ class UnifiedLog:
         return self._local_log.recovery_point
 
     @property
-    def last_flush_time(self) -> int:
-        return self._local_log.last_flush_time
+    def last_flush_ms(self) -> int:
+        """The time of the last flush on the monotonic clock."""
+        return self._local_log.last_flush_ms
 
     # Offsets. A caller that needs several takes them from one snapshot.
 
@@ -479,6 +480,10 @@ class UnifiedLog:
                 guard=verification_guard,
                 transaction_version=transaction_version,
             )
+            for transaction in analysis.completed:
+                if transaction.is_aborted:
+                    # Before the write: with the marker in the log and not in the index, the transaction would not end.
+                    segment.txn_index.prepare_append()
         local_log.append(segment, last_offset, max_timestamp, offset_of_max_timestamp, records)
         if analysis is not None:
             self._update_producers(analysis, segment)
@@ -506,8 +511,8 @@ class UnifiedLog:
     def _update_producers(self, analysis: ProducerAnalysis, segment: LogSegment) -> None:
         """Updates producers and transactions for batches that were written.
 
-        All of this is in memory except the transaction index. If the index cannot be written, the directory goes
-        offline, and recovery restores the index from the log.
+        All of this is in memory except the transaction index, whose file is open. If the index cannot be written, the
+        directory goes offline, and recovery restores the index from the log.
         """
         state = self._producer_state
         for appended in analysis.updated.values():

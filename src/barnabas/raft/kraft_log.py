@@ -451,13 +451,25 @@ class KafkaMetadataLog:
             raw = self.read_snapshot(snapshot_id)
             if raw is None:
                 return None
-            timestamp = RecordsSnapshotReader(raw, CLUSTER_METADATA).last_contained_log_timestamp
+            timestamp = self._timestamp_of(raw)
             return f"it is {now - timestamp} ms old; the limit is {limit}" if now - timestamp > limit else None
 
         return self._clean_while(breach)
 
+    def _timestamp_of(self, raw: FileRawSnapshotReader) -> int:
+        """Returns the time of a snapshot's last record; if its header is damaged, the time of its file."""
+        try:
+            return RecordsSnapshotReader(raw, CLUSTER_METADATA).last_contained_log_timestamp
+        except CorruptRecordError as error:
+            logger.error("%s. Its age is that of the file", error)
+            with disk_access("look at", raw.path):
+                return raw.path.stat().st_mtime_ns // 1_000_000
+
     def _clean_while(self, breach: Callable[[OffsetAndEpoch], str | None]) -> bool:
-        """Deletes the oldest snapshot and its part of the log, while `breach` gives a reason and another remains."""
+        """Deletes the oldest snapshot and its part of the log, while `breach` gives a reason and another remains.
+
+        A damaged snapshot, which no start could use, goes together with the ones before it: when an intact one follows.
+        """
         cleaned = False
         snapshots = self.snapshot_ids
         for oldest, following in pairwise(snapshots):
@@ -467,7 +479,7 @@ class KafkaMetadataLog:
             error = self._damage_of(following)
             if error is not None:
                 logger.error("%s. Snapshot %s and the log from there on are kept", error, snapshot_name(oldest))
-                break
+                continue
             if not self.delete_before_snapshot(following, reason):
                 break
             cleaned = True

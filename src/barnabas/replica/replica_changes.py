@@ -35,6 +35,10 @@ RETRY_MS: Final = 1000
 """The delay before opening a log is retried that failed for lack of file descriptors."""
 
 
+LateLeaderListener = Callable[[TopicPartition, int], object]
+"""Receives a partition that this broker leads, and the leader epoch, once its log could be opened."""
+
+
 class ReplicaChanges:
     """Applies changes of topics to this broker: creates and deletes logs, and changes the roles of partitions.
 
@@ -43,7 +47,8 @@ class ReplicaChanges:
     leads.
 
     A partition whose log cannot be opened, because its disk has failed, goes offline; other partitions are not
-    affected. If no file descriptor is available to open the log, opening is retried until there is one.
+    affected. If no file descriptor is available to open the log, opening is retried until there is one; then
+    `on_late_leader` is called, because the coordinators have tried to read the log in vain.
     """
 
     def __init__(
@@ -69,6 +74,8 @@ class ReplicaChanges:
         """Partitions whose logs could not be opened for lack of descriptors, with the change to retry. Guarded by the
         state change lock of `_partitions`, like `_is_retry_scheduled`."""
         self._is_retry_scheduled = False
+        self.on_late_leader: LateLeaderListener = _ignore
+        """Called with the state change lock held."""
         self.is_in_controlled_shutdown = False
         """Whether to stop fetching for replicas that are not in the ISR, or have no leader."""
 
@@ -141,6 +148,9 @@ class ReplicaChanges:
                 change()
                 if self._unopened[topic_partition] is change:
                     del self._unopened[topic_partition]
+                    opened = self._partitions.online.get(topic_partition)
+                    if opened is not None and opened.is_leader:
+                        self.on_late_leader(topic_partition, opened.leader_epoch)
 
     # Followers
 
@@ -279,6 +289,9 @@ class ReplicaChanges:
 
 
 def _nothing() -> None: ...
+
+
+def _ignore(_partition: TopicPartition, _leader_epoch: int) -> None: ...
 
 
 def initial_fetch_offset(log: UnifiedLog) -> int:

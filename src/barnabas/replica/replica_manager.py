@@ -41,7 +41,7 @@ from barnabas.replica.follower.replica_quota import UNBOUNDED_QUOTA, ReplicaQuot
 from barnabas.replica.partition.alter_partition import AlterPartitionManager
 from barnabas.replica.partition.hosted_partitions import HostedPartitions
 from barnabas.replica.partition.partition_context import IsrMeters, PartitionContext, PartitionListener
-from barnabas.replica.replica_changes import ReplicaChanges
+from barnabas.replica.replica_changes import LateLeaderListener, ReplicaChanges
 from barnabas.replica.replica_log_dirs import LogDirFailureHandler, ReplicaLogDirs
 from barnabas.replica.results import (
     DeleteRecordsCallback,
@@ -357,6 +357,10 @@ class ReplicaManager:
     def apply_delta(self, delta: TopicsDelta, new_image: MetadataImage) -> None:
         """Applies changes of topics: see `ReplicaChanges`."""
         self._changes.apply_delta(delta, new_image)
+
+    def listen_to_late_leaders(self, listener: LateLeaderListener) -> None:
+        """Sets the listener for partitions whose log can be opened only some time after `apply_delta`."""
+        self._changes.on_late_leader = listener
 
     def maybe_shrink_isrs(self) -> None:
         """Proposes to remove lagging followers from their ISRs."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -259,6 +260,30 @@ def test_a_disk_that_is_waited_for_keeps_nobody_from_the_next_epoch(
     assert cache.file.read() == [(2, 100)]
     cache.flush()
     assert cache.file.read() == [(2, 100), (3, 200)]
+
+
+def test_a_flush_waits_for_a_write_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it, records of the epoch count as flushed, and recovery does not look for the epoch in them."""
+    cache = Cache(tmp_path)
+    cache.assign_later(2, 100)
+    write = LeaderEpochCheckpointFile.write_if_dir_exists
+    found: list[list[EpochEntry]] = []
+
+    def flush() -> None:
+        cache.flush()
+        found.append(cache.file.read())
+
+    flusher = threading.Thread(target=flush)
+
+    def slow(file: LeaderEpochCheckpointFile, entries: tuple[EpochEntry, ...]) -> None:
+        flusher.start()
+        flusher.join(0.1)
+        write(file, entries)
+
+    monkeypatch.setattr(LeaderEpochCheckpointFile, "write_if_dir_exists", slow)
+    cache.background.run()
+    flusher.join()
+    assert found == [[(2, 100)]]
 
 
 def test_a_background_write_after_the_end_of_the_topic_is_no_error(tmp_path: Path) -> None:

@@ -433,6 +433,21 @@ class TestLostFiles:
                 path(box, name).unlink()
         assert box.open().producers.count == 0
 
+    def test_producers_are_found_if_an_index_before_them_is_rebuilt(self, box: LogBox) -> None:
+        """Rebuilding the index of a segment discards later snapshots, so their absence says nothing about producers."""
+        log = fill(box.open(), 3)
+        log.roll()
+        append(log, b"a", producer_id=7, epoch=0, sequence=0, leader_epoch=0)
+        guard = log.producers.maybe_start_transaction_verification(8, 0, 0, supports_epoch_bump=False)
+        batch = client_batch([b"open"], producer_id=8, epoch=0, sequence=0, transactional=True)
+        log.append_as_leader(batch, 0, verification_guard=guard)
+        log.close()
+        path(box, LOG.replace(".log", ".index")).unlink()
+        log = box.open()
+        assert {producer.producer_id for producer in log.producers.active()} == {7, 8}
+        log.watermarks.move_high_watermark_to_end()
+        assert (log.last_stable_offset, log.high_watermark) == (4, 5)
+
     def test_batches_that_compaction_emptied(self, box: LogBox) -> None:
         box.open().close()
         builder = RecordBatchBuilder(base_offset=0, producer_id=3, producer_epoch=0, base_sequence=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -17,10 +18,17 @@ from barnabas.common.errors import (
 )
 from barnabas.common.identifiers import random_uuid
 from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.cleaner.cleaner import Cleaner
+from barnabas.log.cleaner.cleaner_offset_map import OffsetMap
+from barnabas.log.cleaner.log_to_clean import LogToClean
 from barnabas.log.dirs.leader_epoch_checkpoint import EpochEntry, LeaderEpochCheckpointFile
+from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.fetch_isolation import FetchIsolation
+from barnabas.log.index import abstract_index
+from barnabas.log.index.offset_index import OffsetIndex
 from barnabas.log.local_log import LocalLog
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
+from barnabas.log.segment.log_segment import LogSegment
 from barnabas.log.storage_errors import FileClosedError
 from barnabas.log.unified_log import UnexpectedAppendOffsetError, UnifiedLog
 from barnabas.network.reactor.send import FileRegion
@@ -48,6 +56,10 @@ def box(tmp_path: Path) -> LogBox:
 @pytest.fixture
 def log(box: LogBox) -> UnifiedLog:
     return box.open()
+
+
+def no_descriptor(*_: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 class TestAppend:
@@ -161,6 +173,28 @@ class TestAppend:
         append(log, b"b")
         assert offsets(all_records(log)) == [0, 1]
         assert values(all_records(log)) == [b"a", b"b"]
+
+    def test_index_entries_wait_in_memory_for_a_file_descriptor(
+        self, box: LogBox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not even a batch that was written already may fail for an index, or its offsets would be given out twice."""
+        monkeypatch.setattr(abstract_index, "WARM_BYTES", 8 * OffsetIndex.layout.size)
+        config = box.config(index_interval_bytes=1)
+        log = box.open(config)
+        append(log)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", no_descriptor)
+            for number in range(1, 20):
+                assert append(log, timestamp=NOW + number).last_offset == number
+        assert append(log, timestamp=NOW + 20).last_offset == 20
+        assert [batch.base_offset for batch in all_batches(log)] == list(range(21))
+        assert not box.channel.any_offline
+        log.close()
+        segment = box.open(config).active_segment
+        assert [segment.offset_index.entry(slot).offset for slot in range(segment.offset_index.entries)] == list(
+            range(1, 21)
+        )
+        assert segment.time_index.entries == 20
 
 
 class TestFollower:
@@ -353,6 +387,30 @@ class TestRead:
         log.append_as_follower(client_batch([b"b"], base_offset=50, leader_epoch=0), 0)
         log.roll(100)
         log.append_as_follower(client_batch([b"c"], base_offset=100, leader_epoch=0), 0)
+        assert fetched_batches(read_from(log, 60))[0].base_offset == 100
+
+    def test_over_a_gap_at_which_segments_are_merged_during_the_read(
+        self, box: LogBox, log: UnifiedLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Otherwise the reader would go on behind the merged segments, and miss the records of the second one."""
+        append(log, (b"a", b"1"))
+        log.roll(100)
+        log.append_as_follower(client_batch([(b"b", b"2")], base_offset=100, leader_epoch=0), 0)
+        log.roll()
+        append(log, (b"c", b"3"))
+        log.watermarks.move_high_watermark_to_end()
+        read = LogSegment.read
+
+        def clean_after_read(segment: LogSegment, *arguments: Any) -> FetchDataInfo | None:
+            found = read(segment, *arguments)
+            assert found is None
+            monkeypatch.setattr(LogSegment, "read", read)
+            cleaner = Cleaner(OffsetMap(10_000), box.clock, io_buffer_size=4096, load_factor=0.9)
+            cleaner.clean(LogToClean.of(log, 0, log.active_segment.base_offset))
+            assert log.segments.base_offsets == (0, 101)
+            return found
+
+        monkeypatch.setattr(LogSegment, "read", clean_after_read)
         assert fetched_batches(read_from(log, 60))[0].base_offset == 100
 
     def test_with_nothing_left_behind_the_offset(self, log: UnifiedLog) -> None:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.common.errors import (
     InvalidProducerEpochError,
     InvalidTxnStateError,
+    KafkaStorageError,
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
 from barnabas.log.append_origin import AppendOrigin
+from barnabas.log.cleaner.cleaner import Cleaner
+from barnabas.log.cleaner.cleaner_offset_map import OffsetMap
+from barnabas.log.cleaner.log_to_clean import LogToClean
+from barnabas.log.fetch_data_info import FetchDataInfo
 from barnabas.log.fetch_isolation import FetchIsolation
 from barnabas.log.log_append_info import LogAppendInfo
 from barnabas.log.log_offset_metadata import LogOffsetMetadata
 from barnabas.log.producers.verification_state import SENTINEL
+from barnabas.log.segment.log_segment import LogSegment
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.protocol.internal.storage import AbortedTxn
 from barnabas.records.control import ControlRecordType
@@ -27,6 +36,7 @@ from log_fixtures import (
     append,
     client_batch,
     end_transaction,
+    fetched_batches,
     fetched_bytes,
     marker,
     offsets,
@@ -244,6 +254,55 @@ class TestTransactions:
         log.watermarks.update_high_watermark(log.log_end_offset)
         found = read_from(log, 0, FetchIsolation.TXN_COMMITTED).aborted_transactions
         assert [(txn.first_offset, txn.last_offset) for txn in found or ()] == [(0, 2)]
+
+    def test_an_abort_is_found_if_its_segment_is_merged_during_the_read(
+        self, box: LogBox, log: UnifiedLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Otherwise the reader would get records of the old segment, and not the abort that was in the next one."""
+        transact(log, 0)
+        log.roll()
+        end_transaction(log, ABORT, 1, 0)
+        log.roll()
+        append(log, b"after")
+        log.watermarks.move_high_watermark_to_end()
+        read = LogSegment.read
+
+        def clean_after_read(segment: LogSegment, *arguments: Any) -> FetchDataInfo | None:
+            found = read(segment, *arguments)
+            monkeypatch.setattr(LogSegment, "read", read)
+            cleaner = Cleaner(OffsetMap(10_000), box.clock, io_buffer_size=4096, load_factor=0.9)
+            cleaner.clean(LogToClean.of(log, 0, log.active_segment.base_offset))
+            assert log.segments.base_offsets == (0, 2)
+            return found
+
+        monkeypatch.setattr(LogSegment, "read", clean_after_read)
+        info = read_from(log, 0, FetchIsolation.TXN_COMMITTED)
+        aborted = {txn.producer_id for txn in info.aborted_transactions or ()}
+        kept = [batch for batch in fetched_batches(info) if batch.record_count and not batch.is_control_batch]
+        assert all(batch.producer_id in aborted for batch in kept)
+
+    def test_a_marker_that_cannot_be_indexed_is_not_written(
+        self, box: LogBox, log: UnifiedLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Without a file descriptor for the index, the coordinator has to try again, and aborts nothing before that."""
+        transact(log, 0, producer_id=2)
+        end_transaction(log, COMMIT, 2, 0)
+        assert not any(name.endswith(".txnindex") for name in box.files())
+        transact(log, 0)
+
+        def no_descriptor(*_: object) -> int:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", no_descriptor)
+            with pytest.raises(KafkaStorageError, match=os.strerror(errno.EMFILE)):
+                end_transaction(log, ABORT, 1, 0)
+        assert not box.channel.any_offline
+        assert log.log_end_offset == 3
+        end_transaction(log, ABORT, 1, 0)
+        log.watermarks.move_high_watermark_to_end()
+        assert log.last_stable_offset == log.log_end_offset == 4
+        assert [txn.producer_id for txn in log.collect_aborted_transactions(0, 4)] == [1]
 
     def test_without_verification_nothing_is_appended(self, log: UnifiedLog) -> None:
         batch = client_batch([b"a"], producer_id=1, epoch=0, sequence=0, transactional=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -339,6 +340,22 @@ def test_nothing_is_deleted_before_a_damaged_snapshot(box: RaftBox, caplog: pyte
     assert [one.offset for one in log.snapshot_ids] == [2, 4, 5]
     assert log.start_offset == 0
     assert "Snapshot 00000000000000000002-0000000001 and the log from there on are kept" in caplog.text
+
+
+@HOW
+@pytest.mark.parametrize("offset", [2, 4])
+def test_damaged_old_snapshots_are_deleted_in_their_time(box: RaftBox, how: str, offset: int) -> None:
+    """Nobody needs them, so they must neither end the node nor keep the log from being cleaned for good."""
+    log, _ = full_log(box, max_retention_ms=150)
+    path = box.log_dir / f"0000000000000000000{offset}-0000000001.checkpoint"
+    damage(path, how)
+    os.utime(path, ns=(0, (NOW - 100) * 1_000_000))
+    log.maybe_clean()
+    assert log.latest_snapshot_id == (5, 1)
+    box.clock.advance(100)
+    log.maybe_clean()
+    assert list(log.snapshot_ids) == [(5, 1)]
+    assert log.start_offset == 5
 
 
 # -- snapshots

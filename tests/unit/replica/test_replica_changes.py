@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +13,16 @@ from barnabas.common.errors import Errors, KafkaStorageError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.dirs.log_dir_names import is_delete_dir
 from barnabas.log.dirs.offset_checkpoint import HIGH_WATERMARK_CHECKPOINT_FILE, OffsetCheckpointFile
+from barnabas.log.manager import log_registry
 from barnabas.metadata.directory_id import LOST, UNASSIGNED
 from barnabas.metrics.names import MBeanName
 from barnabas.metrics.yammer.registry import Gauge
 from barnabas.protocol.internal.metadata import RemoveTopicRecord
 from barnabas.replica.fetch.fetch_session import TopicIdPartition
 from barnabas.replica.follower.replica_fetchers import InitialFetchState
+from barnabas.replica.partition.hosted_partitions import HostedPartitions
 from barnabas.replica.partition.partition import Partition
+from barnabas.replica.replica_changes import RETRY_MS
 from log_fixtures import client_batch
 from replica_fixtures import T0, T0_ID, TOPIC_ID, ReplicaBox
 from unit.metadata.samples import delta_of, metadata_version, partition, provenance, topic, uid
@@ -65,6 +70,24 @@ class TestComing:
         box.learn([partition(TOPIC_ID, 1)])
         assert box.manager.online_partition(("topic", 0)) is first
         assert isinstance(box.manager.get_partition_or_error(("topic", 1)), Partition)
+
+    def test_a_log_that_is_opened_late_is_told_of(self, box: ReplicaBox, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without a file descriptor there is no log when coordinators want to read it."""
+        late: list[tuple[TopicPartition, int]] = []
+        box.manager.listen_to_late_leaders(lambda partition, epoch: late.append((partition, epoch)))
+
+        def no_descriptor(_: int) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log_registry, "ensure_spare_descriptors", no_descriptor)
+            found = box.create_topic(leader_epoch=4)
+            box.scheduler.advance(RETRY_MS)
+            assert (found.is_leader, late) == (False, [])
+        box.scheduler.advance(RETRY_MS)
+        assert (found.is_leader, late) == (True, [(T0, 4)])
+        box.scheduler.advance(RETRY_MS)
+        assert len(late) == 1
 
     def test_the_directory_that_the_controller_has_chosen(self, two: ReplicaBox) -> None:
         for number in (0, 1):
@@ -116,6 +139,21 @@ class TestGoing:
         assert not found.is_leader
         assert [is_delete_dir(path) for path in box.paths[0].glob("topic-0*")] == [True]
         assert not [name for name in box.registry.metrics if "topic=topic" in str(name)]
+
+    def test_a_deletion_takes_no_look_at_the_partitions_of_other_topics(
+        self, box: ReplicaBox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Otherwise the deletion of a thousand topics at once would look at all partitions a thousand times."""
+        box.create_topic(partitions=2)
+        box.learn(topic("other", uid(8)))
+        partitions = box.manager.partitions
+        monkeypatch.setattr(HostedPartitions, "online_partitions", lambda _: pytest.fail("all were looked at"))
+        assert partitions.has_topic("topic")
+        partitions.mark_offline(TopicPartition("topic", 1))
+        assert partitions.has_topic("topic")
+        box.delete_topic()
+        assert not partitions.has_topic("topic")
+        assert partitions.has_topic("other")
 
     def test_deleted_and_made_again(self, box: ReplicaBox) -> None:
         old = box.create_topic()

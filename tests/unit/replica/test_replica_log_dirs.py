@@ -16,6 +16,7 @@ from barnabas.common.errors import Errors, KafkaStorageError
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.dirs.log_dir_names import is_delete_dir, is_future_dir
+from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.segment.file_records import FileRecords
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsResult
 from barnabas.replica.partition.partition import Partition
@@ -139,6 +140,28 @@ class TestMoving:
         box.produce({T0_ID: client_batch([b"19"], producer_id=9, epoch=0, sequence=19)})
         box.produce({T0_ID: client_batch([b"20"], producer_id=9, epoch=0, sequence=20)})
         assert [answer[T0_ID].base_offset for answer in box.answers.produced[-2:]] == [19, 20]
+
+    def test_the_copy_is_on_disk_before_the_original_goes(
+        self, box: ReplicaBox, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A power cut would otherwise lose records that were on a disk for months."""
+        partition = led_in(box, 0)
+        for _ in range(3):
+            box.produce()
+        partition.local_log_or_raise().flush()
+        flushed: list[int] = []
+        replace = LogManager.replace_current_with_future_log
+
+        def look_and_replace(manager: LogManager, topic_partition: TopicPartition) -> None:
+            future = manager.get_log(topic_partition, is_future=True)
+            assert future is not None
+            flushed.append(future.recovery_point)
+            replace(manager, topic_partition)
+
+        monkeypatch.setattr(LogManager, "replace_current_with_future_log", look_and_replace)
+        box.manager.alter_replica_log_dirs({T0: str(box.paths[1])})
+        until(lambda: partition.local_log_or_raise().parent_dir == box.paths[1])
+        assert flushed == [3]
 
     def test_in_portions_and_from_the_middle_of_the_log(self, make: MakeBox) -> None:
         box = make(config={"replica_fetch_max_bytes": 100})

@@ -36,6 +36,8 @@ class Replicas(Protocol):
 
     def apply_delta(self, delta: TopicsDelta, new_image: MetadataImage) -> None: ...
 
+    def listen_to_late_leaders(self, listener: Callable[[TopicPartition, int], object]) -> None: ...
+
 
 class CoordinatorHooks(Protocol):
     """A coordinator: the leader of a partition of ``topic`` owns the groups or transactions in it."""
@@ -98,6 +100,7 @@ class BrokerMetadataPublisher(MetadataPublisher):
         self._on_fatal_fault = on_fatal_fault
         self.first_publish_future: Future[None] = Future()
         """Done when the broker has applied the metadata that existed when it started."""
+        replicas.listen_to_late_leaders(self._load_late)
 
     @property
     def name(self) -> str:
@@ -157,6 +160,15 @@ class BrokerMetadataPublisher(MetadataPublisher):
         for partition, info in changes.followers.items():
             if partition.topic == name:
                 coordinator.on_resignation(partition.partition, info.partition.leader_epoch)
+
+    def _load_late(self, partition: TopicPartition, leader_epoch: int) -> None:
+        """Lets a coordinator load a partition again: its log could not be opened at the election."""
+        for coordinator in self._coordinators:
+            if coordinator.topic == partition.topic:
+                self._try(
+                    f"telling the coordinator of {coordinator.topic} who leads",
+                    lambda coordinator=coordinator: coordinator.on_election(partition.partition, leader_epoch),  # type: ignore[misc]
+                )
 
     def _try(self, what: str, action: Callable[[], object]) -> None:
         try:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from barnabas.common.clock import Clock
 from barnabas.common.dataclass import dataclass
+from barnabas.common.errors import KafkaStorageError
 from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.cleaner.cleaner_errors import LogCleaningAbortedError, LogCleaningError
 from barnabas.log.cleaner.cleaner_stats import PreCleanStats
 from barnabas.log.cleaner.log_cleaner_checkpoints import LogCleanerCheckpoints
 from barnabas.log.dirs.log_dir_failure import LogDirFailureChannel
-from barnabas.log.storage_errors import FileClosedError
+from barnabas.log.storage_errors import is_disk_failure
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 
@@ -156,10 +157,11 @@ class LogCleanerManager:
                 offsets.first_uncleanable_dirty_offset,
                 need_compaction_now=delay_ms > 0,
             )
-        except FileClosedError as error:
-            logger.debug("%s was closed a moment ago: %s", partition, error)
-            return None
         except Exception as error:
+            if isinstance(error, KafkaStorageError) and not is_disk_failure(error):
+                # It was closed a moment ago, or no file descriptor is available now.
+                logger.debug("%s cannot be looked at for now: %s", partition, error)
+                return None
             raise LogCleaningError(log, f"cannot tell how dirty {partition} is: {error}") from error
 
     def deletable_logs(self) -> dict[TopicPartition, UnifiedLog]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -49,6 +50,9 @@ class LogDir:
         """The id from ``meta.properties``; None if there is none."""
         self._checkpoints = {name: OffsetCheckpointFile(path / name) for name in _CHECKPOINTS}
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
+        self.checkpoint_lock = threading.Lock()
+        """Held from collecting offsets until they are written, so that older offsets never replace newer ones. No lock
+        of a log or of the log manager is taken inside it."""
 
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """Reads a checkpoint. A broken file counts as missing, because checkpoints only save work."""
@@ -61,7 +65,8 @@ class LogDir:
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Writes a checkpoint. If that fails, the directory goes offline, and no error is raised.
 
-        Unchanged offsets are not written again, so an idle broker does not access its disks.
+        The caller holds `checkpoint_lock`. Unchanged offsets are not written again, so an idle broker does not access
+        its disks.
         """
         if self._written.get(name) == offsets:
             return

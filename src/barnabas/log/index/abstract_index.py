@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
+from barnabas.common.errors import KafkaStorageError
 from barnabas.log.segment.file_handle import FileHandle, read_fully, sync_data, write_fully
 from barnabas.log.storage_errors import (
     CorruptIndexError,
@@ -20,6 +21,7 @@ from barnabas.log.storage_errors import (
     IndexOffsetOverflowError,
     delete_file,
     disk_access,
+    is_descriptor_shortage,
 )
 
 try:
@@ -365,8 +367,17 @@ class AbstractIndex(ABC):
             self.is_full = True
 
     def _write_out_and_cool_down(self) -> None:
-        """Writes the entries and drops half of them from memory. Called when `_warm_limit` is reached."""
-        self._write_out()
+        """Writes the entries and drops half of them from memory. Called when `_warm_limit` is reached.
+
+        Without a file descriptor, all entries stay in memory until a later append finds one. The batch of the last
+        entry is in the log already, so its append must not fail.
+        """
+        try:
+            self._write_out()
+        except KafkaStorageError as error:
+            if not is_descriptor_shortage(error):
+                raise
+            return
         self._cool_down(len(self._keys) // 2)
 
     def _entry(self, slot: int) -> tuple[int, int]:

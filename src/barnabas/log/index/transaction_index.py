@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -51,7 +52,7 @@ class TransactionIndex:
     One thread at a time may append or truncate; any number may search.
     """
 
-    __slots__ = ("_closed", "_handle", "_last_offset", "_size", "_unsynced", "path", "start_offset")
+    __slots__ = ("_closed", "_handle", "_last_offset", "_size", "_sync_lock", "_unsynced", "path", "start_offset")
 
     def __init__(self, start_offset: int, path: Path) -> None:
         self.start_offset = start_offset
@@ -65,6 +66,8 @@ class TransactionIndex:
                 self._size = path.stat().st_size
             except FileNotFoundError:
                 self._size = 0
+        self._sync_lock = threading.Lock()
+        """Held during a sync. No other lock is taken inside it."""
         self._unsynced = self._size > 0
 
     @property
@@ -74,6 +77,12 @@ class TransactionIndex:
     @property
     def is_empty(self) -> bool:
         return self.entries == 0
+
+    def prepare_append(self) -> None:
+        """Opens the file, so that the next `append` needs no file descriptor."""
+        self._load_last_offset()
+        with disk_access("open", self.path):
+            self._open()
 
     def append(self, aborted: AbortedTxn) -> None:
         """Adds a transaction, whose marker must come after all others."""
@@ -138,11 +147,18 @@ class TransactionIndex:
     # The file
 
     def flush(self) -> None:
-        """Forces all entries to disk."""
-        if self._unsynced:
-            with disk_access("flush", self.path):
-                sync_data(self._open())
+        """Forces all entries to disk. Waits for a sync in progress, which may have some of them."""
+        with self._sync_lock:
+            if not self._unsynced:
+                return
+            # Cleared before the sync, which may not include concurrent appends.
             self._unsynced = False
+            try:
+                with disk_access("flush", self.path):
+                    sync_data(self._open())
+            except BaseException:
+                self._unsynced = True
+                raise
 
     def rename(self, path: Path) -> None:
         """Renames the file, if it exists."""

@@ -17,6 +17,7 @@ from barnabas.log.dirs.offset_checkpoint import (
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
 )
+from barnabas.log.manager.log_startup import OfflineLog
 from barnabas.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ class Logs(Protocol):
     def all_logs(self) -> list[UnifiedLog]: ...
     def current_logs(self) -> dict[TopicPartition, UnifiedLog]: ...
     def logs_in_dir(self, path: Path) -> list[UnifiedLog]: ...
+    @property
+    def offline_logs(self) -> dict[TopicPartition, OfflineLog]: ...
 
 
 class LogChores:
@@ -39,6 +42,8 @@ class LogChores:
     * recovery points: after a crash, the log is read from there;
     * log start offsets of logs that begin in the middle of a segment: without them, deleted records would reappear;
     * high watermarks: without them, records would be invisible to consumers for a moment after a restart.
+
+    A log that could not be opened keeps the offsets that the files had for it at the start.
     """
 
     def __init__(self, registry: Logs, log_dirs: LogDirs, clock: Clock, cleaner: CleanerHooks) -> None:
@@ -69,11 +74,11 @@ class LogChores:
 
     def flush_dirty_logs(self) -> None:
         """Forces logs to disk whose ``flush.ms`` has passed."""
-        now = self._clock.milliseconds()
+        now = self._clock.hi_res_milliseconds()
         for log in self._registry.all_logs():
             if self._is_stopping:
                 break
-            if now - log.last_flush_time >= log.config.flush_ms:
+            if now - log.last_flush_ms >= log.config.flush_ms:
                 self._on(log, log.flush)
 
     def remove_expired_producers(self) -> None:
@@ -122,21 +127,28 @@ class LogChores:
         self._checkpoint_high_watermarks(log_dir)
 
     def _checkpoint_recovery_points(self, log_dir: LogDir) -> None:
-        logs = self._registry.logs_in_dir(log_dir.path)
-        log_dir.write_checkpoint(
-            RECOVERY_POINT_CHECKPOINT_FILE, {log.topic_partition: log.recovery_point for log in logs}
-        )
+        with log_dir.checkpoint_lock:
+            logs = self._registry.logs_in_dir(log_dir.path)
+            offsets = {log.topic_partition: log.recovery_point for log in logs}
+            self._write(log_dir, RECOVERY_POINT_CHECKPOINT_FILE, offsets)
 
     def _checkpoint_log_start_offsets(self, log_dir: LogDir) -> None:
-        offsets = {}
-        for log in self._registry.logs_in_dir(log_dir.path):
-            first = log.segments.first
-            if first is not None and log.log_start_offset > first.base_offset:
-                offsets[log.topic_partition] = log.log_start_offset
-        log_dir.write_checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE, offsets)
+        with log_dir.checkpoint_lock:
+            offsets = {}
+            for log in self._registry.logs_in_dir(log_dir.path):
+                first = log.segments.first
+                if first is not None and log.log_start_offset > first.base_offset:
+                    offsets[log.topic_partition] = log.log_start_offset
+            self._write(log_dir, LOG_START_OFFSET_CHECKPOINT_FILE, offsets)
 
     def _checkpoint_high_watermarks(self, log_dir: LogDir) -> None:
-        logs = self._registry.logs_in_dir(log_dir.path)
-        log_dir.write_checkpoint(
-            HIGH_WATERMARK_CHECKPOINT_FILE, {log.topic_partition: log.high_watermark for log in logs}
-        )
+        with log_dir.checkpoint_lock:
+            logs = self._registry.logs_in_dir(log_dir.path)
+            offsets = {log.topic_partition: log.high_watermark for log in logs}
+            self._write(log_dir, HIGH_WATERMARK_CHECKPOINT_FILE, offsets)
+
+    def _write(self, log_dir: LogDir, name: str, offsets: dict[TopicPartition, int]) -> None:
+        for partition, log in self._registry.offline_logs.items():
+            if name in log.checkpoints and log.directory.parent == log_dir.path:
+                offsets.setdefault(partition, log.checkpoints[name])
+        log_dir.write_checkpoint(name, offsets)

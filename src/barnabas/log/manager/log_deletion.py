@@ -22,6 +22,7 @@ class _Doomed(NamedTuple):
     delete: Callable[[], None]
     what: str
     since_ms: int
+    """On the monotonic clock."""
 
 
 class LogDeletion:
@@ -44,7 +45,7 @@ class LogDeletion:
 
     def add(self, log: UnifiedLog) -> None:
         """Schedules the deletion of a log whose directory has been renamed."""
-        self._add(_Doomed(log.delete, str(log.directory), self._clock.milliseconds()))
+        self._add(_Doomed(log.delete, str(log.directory), self._clock.hi_res_milliseconds()))
 
     def add_directory(self, directory: Path, guard: LogDirGuard) -> None:
         """Schedules the deletion of the directory of a log that is not open."""
@@ -55,7 +56,7 @@ class LogDeletion:
             with guard.watch(f"deleting {directory}"):
                 shutil.rmtree(directory)
 
-        self._add(_Doomed(delete, str(directory), self._clock.milliseconds()))
+        self._add(_Doomed(delete, str(directory), self._clock.hi_res_milliseconds()))
 
     def start(self, initial_delay_ms: int) -> None:
         """Starts to delete, after a delay."""
@@ -98,7 +99,7 @@ class LogDeletion:
             self._task = None
             if not self._queue or not self._started:
                 return None
-            remaining = self._queue[0].since_ms + self._delay_ms() - self._clock.milliseconds()
+            remaining = self._queue[0].since_ms + self._delay_ms() - self._clock.hi_res_milliseconds()
             if remaining > 0:
                 self._schedule(remaining)
                 return None

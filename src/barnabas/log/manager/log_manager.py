@@ -122,12 +122,16 @@ class LogManager(LogRegistry):
             raise
         with self._lock:
             self._current, self._future, self._offline = loaded.current, loaded.future, loaded.offline
-            self._log_counts.update(log.parent_dir for log in self.all_logs())
+            for log in self.all_logs():
+                self._count_in(log)
             self._incomplete = loaded.incomplete
         for partition in loaded.future:
             self._cleaner.abort_and_pause_cleaning(partition)
         for log_dir, directory in loaded.to_delete:
             self._deletion.add_directory(directory, log_dir.guard)
+        for path in loaded.outdated:
+            # Before a log is created: one with the name of a deleted log must not get its offsets after a crash.
+            self.chores.checkpoint_in(path)
         self._start_chores()
 
     def _start_chores(self) -> None:
@@ -284,7 +288,7 @@ class LogManager(LogRegistry):
             future.watermarks.update_high_watermark(current.high_watermark)
             del self._future[partition]
             self._current[partition] = future
-            self._log_counts[current.parent_dir] -= 1
+            self._count_out(current)
             self._cleaner.alter_checkpoint_dir(partition, current.parent_dir, future.parent_dir)
             self._cleaner.resume_cleaning((partition,))
             try:
@@ -309,10 +313,14 @@ class LogManager(LogRegistry):
         """
         with self._lock:
             log = (self._future if is_future else self._current).pop(partition, None)
-            if log is None:
-                self._delete_offline_log(partition, is_stray)
-                return None
-            self._log_counts[log.parent_dir] -= 1
+            offline_in = self._delete_offline_log(partition, is_stray) if log is None else None
+            if log is not None:
+                self._count_out(log)
+        if log is None:
+            if offline_in is not None:
+                # At once: a new log of that name must not start with the offsets of this one.
+                self.chores.checkpoint_in(offline_in)
+            return None
         if not is_future:
             self._cleaner.abort_cleaning(partition)
             if checkpoint:
@@ -335,7 +343,8 @@ class LogManager(LogRegistry):
             self.chores.checkpoint_in(log.parent_dir)
         return log
 
-    def _delete_offline_log(self, partition: TopicPartition, is_stray: bool) -> None:
+    def _delete_offline_log(self, partition: TopicPartition, is_stray: bool) -> Path | None:
+        """Renames the directory of a log that could not be opened; returns its log directory, if there was one."""
         offline = self._offline.get(partition)
         log_dir = None if offline is None else self.log_dirs.get(offline.directory.parent)
         if offline is not None and log_dir is not None:
@@ -346,11 +355,13 @@ class LogManager(LogRegistry):
                 offline.directory.rename(renamed)
             if not is_stray:
                 self._deletion.add_directory(renamed, log_dir.guard)
-        elif self.offline_log_dirs:
+            return log_dir.path
+        if self.offline_log_dirs:
             raise KafkaStorageError(
                 f"The log of {partition} cannot be deleted, as it may be in a log directory that is offline: "
                 f"{', '.join(map(str, self.offline_log_dirs))}"
             )
+        return None
 
     def async_delete_all(
         self,
@@ -386,12 +397,12 @@ class LogManager(LogRegistry):
             if self.log_dirs.take_offline(path) is None:
                 return []
             self._cleaner.handle_log_dir_failure(path)
-            del self._log_counts[path]
             gone: list[TopicPartition] = []
             for logs in (self._current, self._future):
                 for partition, log in list(logs.items()):
                     if log.parent_dir == path:
                         del logs[partition]
+                        self._count_out(log)
                         log.close_handlers()
                         gone.append(partition)
                         if logs is self._future:

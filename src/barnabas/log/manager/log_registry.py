@@ -90,6 +90,8 @@ class LogRegistry:
         """The log directories in which logs are to be created, or to which they are to be moved."""
         self._log_counts: Counter[Path] = Counter()
         """The number of current and future logs in each log directory."""
+        self._by_topic: dict[str, set[UnifiedLog]] = {}
+        """The current and future logs of each topic."""
 
     # Lookup
 
@@ -104,6 +106,19 @@ class LogRegistry:
 
     def logs_in_dir(self, path: Path) -> list[UnifiedLog]:
         return [log for log in self.all_logs() if log.parent_dir == path]
+
+    # Changes of the tables: the lock must be held
+
+    def _count_in(self, log: UnifiedLog) -> None:
+        self._log_counts[log.parent_dir] += 1
+        self._by_topic.setdefault(log.topic_partition.topic, set()).add(log)
+
+    def _count_out(self, log: UnifiedLog) -> None:
+        self._log_counts[log.parent_dir] -= 1
+        logs = self._by_topic[log.topic_partition.topic]
+        logs.remove(log)
+        if not logs:
+            del self._by_topic[log.topic_partition.topic]
 
     @property
     def offline_log_dirs(self) -> tuple[Path, ...]:
@@ -125,7 +140,9 @@ class LogRegistry:
 
     def topic_config_changed(self, topic: str) -> None:
         """Applies changed settings of a topic."""
-        self._update_config(topic, [log for log in self.all_logs() if log.topic_partition.topic == topic])
+        with self._lock:
+            logs = list(self._by_topic.get(topic, ()))
+        self._update_config(topic, logs)
 
     def _update_config(self, topic: str, logs: Sequence[UnifiedLog]) -> None:
         config = self.log_config(topic)
@@ -138,10 +155,9 @@ class LogRegistry:
         """Applies changed defaults for all topics."""
         self._topic_defaults = topic_defaults
         self._default_log_config = LogConfig.from_properties({}, topic_defaults)
-        by_topic: dict[str, list[UnifiedLog]] = {}
-        for log in self.all_logs():
-            by_topic.setdefault(log.topic_partition.topic, []).append(log)
-        for topic, logs in by_topic.items():
+        with self._lock:
+            by_topic = [(topic, list(logs)) for topic, logs in self._by_topic.items()]
+        for topic, logs in by_topic:
             self._update_config(topic, logs)
 
     # Creation
@@ -181,7 +197,7 @@ class LogRegistry:
                 if log is None:
                     log = logs[partition] = self._create(partition, is_new, is_future, topic_id, target_directory_id)
                     is_made = True
-                    self._log_counts[log.parent_dir] += 1
+                    self._count_in(log)
                     self._preferred.pop(partition, None)
         finally:
             if is_future and not is_made:

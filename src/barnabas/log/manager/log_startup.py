@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas.common.dataclass import dataclass, field
@@ -54,6 +55,9 @@ class OfflineLog(NamedTuple):
 
     directory: Path
     error: BarnabasError
+    checkpoints: Mapping[str, int] = MappingProxyType({})
+    """The log's offsets by checkpoint file. They stay in these files: without its recovery point, the next start would
+    take damage to flushed records for an unfinished write, and cut them off."""
 
 
 @dataclass(slots=True)
@@ -69,6 +73,8 @@ class LoadedLogs:
     """Log directories without a clean shutdown marker."""
     incomplete: set[Path] = field(default_factory=set)
     """Log directories in which not all logs could be opened."""
+    outdated: set[Path] = field(default_factory=set)
+    """Log directories whose checkpoints have offsets of logs that do not exist any more."""
 
 
 class _Offsets(NamedTuple):
@@ -77,6 +83,11 @@ class _Offsets(NamedTuple):
     recovery_points: Mapping[TopicPartition, int]
     log_start_offsets: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
+
+    def of(self, partition: TopicPartition) -> dict[str, int]:
+        """Returns the offsets of one log, by checkpoint file."""
+        files = (RECOVERY_POINT_CHECKPOINT_FILE, LOG_START_OFFSET_CHECKPOINT_FILE, HIGH_WATERMARK_CHECKPOINT_FILE)
+        return {name: found[partition] for name, found in zip(files, self, strict=True) if partition in found}
 
 
 class LogStartup:
@@ -231,6 +242,15 @@ class LogStartup:
         errors = run_jobs(jobs, threads, f"log-recovery-{log_dir.path}", progress)
         if errors:
             raise errors[0]
+        known = self._partitions_in(log_dir.path)
+        if not all(known.issuperset(checkpoint) for checkpoint in offsets):
+            self._result.outdated.add(log_dir.path)
+
+    def _partitions_in(self, path: Path) -> set[TopicPartition]:
+        """Returns the partitions that have a log in a log directory, open or not."""
+        result = self._result
+        found = {key for logs in (result.current, result.future) for key, log in logs.items() if log.parent_dir == path}
+        return found.union(key for key, log in result.offline.items() if log.directory.parent == path)
 
     def _recovered(self, path: Path, done: int, total: int) -> None:
         logger.info("Recovered %d of %d logs in %s", done, total, path)
@@ -245,9 +265,9 @@ class LogStartup:
         offsets: _Offsets,
         had_clean_shutdown: bool,
     ) -> None:
+        is_returned = directory in self._returned  # its checkpoints may be stale: recover all of it
         try:
             log_dir.guard.check()
-            is_returned = directory in self._returned  # its checkpoints may be stale: recover all of it
             log = UnifiedLog.open(
                 directory,
                 self._config_for(partition.topic),
@@ -272,8 +292,11 @@ class LogStartup:
                 logger.error("The log of %s stays offline: %s", partition, error)
             # Also if the whole directory is offline. The metadata may not have the log's directory yet, and an empty
             # log must not be created in another one.
+            checkpoints = offsets.of(partition)
+            if is_returned:
+                checkpoints.pop(RECOVERY_POINT_CHECKPOINT_FILE, None)
             with self._lock:
-                self._result.offline[partition] = OfflineLog(directory, error)
+                self._result.offline[partition] = OfflineLog(directory, error, checkpoints)
             return
         if self._is_stray is not None and self._is_stray(log):
             log.rename_dir(log_stray_dir_name(partition))

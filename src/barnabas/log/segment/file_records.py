@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -142,6 +143,7 @@ class FileRecords:
         "_allocated",
         "_changed",
         "_handle",
+        "_sync_lock",
         "_unflushed",
         "allocate_at",
         "mutable",
@@ -174,6 +176,8 @@ class FileRecords:
         self.size_in_bytes = size
         self._allocated = preallocation.allocated_end(status) if mutable else 0
         self.allocate_at = preallocation.FIRST
+        self._sync_lock = threading.Lock()
+        """Held during a sync. No other lock is taken inside it."""
         # A killed process may have left bytes that are not on the disk yet.
         self._unflushed = size > 0
         self._changed = False
@@ -243,16 +247,17 @@ class FileRecords:
         self._unflushed = False
 
     def flush(self) -> None:
-        """Forces everything that was appended to disk."""
-        if not self._unflushed:
-            return
-        # Cleared before the sync, which may not include concurrent appends.
-        self._unflushed = False
-        try:
-            sync_data(self._open_handle())
-        except OSError as error:
-            self._unflushed = True
-            raise storage_error("flush", self.path, error) from error
+        """Forces everything that was appended to disk. Waits for a sync in progress, which may have part of it."""
+        with self._sync_lock:
+            if not self._unflushed:
+                return
+            # Cleared before the sync, which may not include concurrent appends.
+            self._unflushed = False
+            try:
+                sync_data(self._open_handle())
+            except OSError as error:
+                self._unflushed = True
+                raise storage_error("flush", self.path, error) from error
 
     def truncate_to(self, size: int) -> int:
         """Truncates the file at the start position of a batch; returns the number of bytes removed."""

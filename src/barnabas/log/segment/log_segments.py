@@ -106,6 +106,14 @@ class LogSegments:
         offsets, segments = self._table
         return segments[bisect_right(offsets, base_offset) :]
 
+    def following(self, segment: LogSegment) -> tuple[LogSegment, ...] | None:
+        """Returns the segments after this one; None if it has been replaced or removed."""
+        offsets, segments = self._table
+        index = bisect_left(offsets, segment.base_offset)
+        if index == len(offsets) or segments[index] is not segment:
+            return None
+        return segments[index + 1 :]
+
     def between(self, start: int, end: int) -> tuple[LogSegment, ...]:
         """Returns the segments that may have offsets from `start` to `end` (exclusive).
 

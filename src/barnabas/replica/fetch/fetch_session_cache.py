@@ -136,6 +136,10 @@ class FetchSessionCacheShard:
     def _has_room(self, size: int) -> bool:
         return len(self._sessions) < self._max_entries and self._total_partitions + size <= self.max_partitions
 
+    def has_room_for(self, session: FetchSession) -> bool:
+        """Whether a session of this shard may keep its present size. The caller holds both locks."""
+        return self._total_partitions - session.cached_size + len(session.by_key) <= self.max_partitions
+
     def _try_evict(self, privileged: bool, size: int, now_ms: int) -> bool:
         if not self._sessions:
             return False

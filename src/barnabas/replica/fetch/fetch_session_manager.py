@@ -172,7 +172,7 @@ class FetchManager:
                 if error is not _NO_ERROR:
                     return self._refuse(metadata, error, session)
                 change = session.update(fetch_data, forgotten)
-                if len(session) > shard.max_partitions:
+                if not shard.has_room_for(session):
                     shard.remove(session.id)
                     return self._refuse(metadata, Errors.FETCH_SESSION_ID_NOT_FOUND, session)
                 if not len(session):

@@ -6,8 +6,8 @@
     /disk2/orders-3.8f...-future             the future log: a copy that catches up
     /disk2/orders-3                          the copy has caught up and replaces the original, which is deleted
 
-The copy is fetched as by a follower, from the current log of this broker. During the last step producers wait while two
-directories are renamed.
+The copy is fetched as by a follower, from the current log of this broker. It is flushed before it replaces the
+original. During the last step producers wait while its last records are flushed and two directories are renamed.
 """
 
 from __future__ import annotations

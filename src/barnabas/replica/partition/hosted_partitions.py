@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,6 +49,8 @@ class HostedPartitions:
         self.online: dict[tuple[str, int], Partition] = {}
         """Other modules may read it; only this class changes it."""
         self._offline: dict[tuple[str, int], OfflinePartition] = {}
+        self._online_per_topic: Counter[str] = Counter()
+        """The number of online partitions of each topic."""
 
     # Lookups
 
@@ -102,23 +105,33 @@ class HostedPartitions:
 
     def has_topic(self, topic: str) -> bool:
         """Whether a partition of the topic is online."""
-        return any(partition.topic_partition.topic == topic for partition in self.online_partitions())
+        return self._online_per_topic[topic] > 0
 
     # Changes: the lock must be held
 
     def add(self, partition: Partition) -> None:
         self._offline.pop(partition.topic_partition, None)
+        if partition.topic_partition not in self.online:
+            self._online_per_topic[partition.topic_partition.topic] += 1
         self.online[partition.topic_partition] = partition
 
     def remove(self, partition: TopicPartition) -> Partition | None:
         """Removes a partition, online or offline; returns it if it was online."""
         self._offline.pop(partition, None)
-        return self.online.pop(partition, None)
+        return self._remove_online(partition)
+
+    def _remove_online(self, partition: TopicPartition) -> Partition | None:
+        found = self.online.pop(partition, None)
+        if found is not None:
+            self._online_per_topic[partition.topic] -= 1
+            if not self._online_per_topic[partition.topic]:
+                del self._online_per_topic[partition.topic]
+        return found
 
     def mark_offline(self, partition: TopicPartition, topic_id: Uuid | None = None) -> None:
         found = self.online.get(partition)
         # Add to one table before removing from the other: otherwise the partition would be unknown in between.
         self._offline[partition] = OfflinePartition(partition, topic_id if found is None else found.topic_id)
         if found is not None:
-            del self.online[partition]
+            self._remove_online(partition)
             found.mark_offline()

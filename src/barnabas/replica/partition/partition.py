@@ -751,10 +751,13 @@ class Partition:
         current, future = self.role.log, self.future_log
         if current is None or future is None or future.log_end_offset != current.log_end_offset:
             return False  # without taking the lock from producers
+        # The original is deleted soon. What was on its disk has to be on this one; nearly all of it without the lock.
+        future.flush()
         with self._lock:  # no appends from here on
             current, future = self.role.log, self.future_log
             if current is None or future is None or future.log_end_offset != current.log_end_offset:
                 return False
+            future.flush()
             self._context.log_manager.replace_current_with_future_log(self.topic_partition)
             self.future_log = None
             self._listen_to(future)

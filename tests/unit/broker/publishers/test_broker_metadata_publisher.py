@@ -37,6 +37,7 @@ class Bench:
         self.cache = MetadataCache()
         self.image: MetadataImage = EMPTY_IMAGE
         self.fail: set[str] = set()
+        self.led_late: Callable[[TopicPartition, int], object]
         self.publisher = BrokerMetadataPublisher(
             BROKER,
             self.cache,
@@ -89,6 +90,9 @@ class Replicas:
     def apply_delta(self, delta: TopicsDelta, new_image: MetadataImage) -> None:
         assert self._bench.cache.image is new_image
         self._bench.tell("replicas")
+
+    def listen_to_late_leaders(self, listener: Callable[[TopicPartition, int], object]) -> None:
+        self._bench.led_late = listener
 
 
 class Coordinator:
@@ -163,3 +167,16 @@ def test_what_fails_at_the_start_is_the_end() -> None:
         bench.publish()
     assert bench.faults == ["fatal: starting the managers of logs, replicas and groups"]
     assert isinstance(bench.publisher.first_publish_future.exception(0), RuntimeError)
+
+
+def test_a_partition_whose_log_is_opened_late_is_loaded_then() -> None:
+    bench = Bench()
+    bench.publish(*topic(STATE_ID, STATE), *topic(OTHER_ID, "other"))
+    bench.told.clear()
+    bench.led_late(TopicPartition("other", 0), 3)
+    assert bench.told == []
+    bench.led_late(TopicPartition(STATE, 0), 3)
+    assert bench.told == [("elected", 0, 3)]
+    bench.fail.add("elected")
+    bench.led_late(TopicPartition(STATE, 0), 3)
+    assert bench.faults == [f"telling the coordinator of {STATE} who leads"]

@@ -26,7 +26,7 @@ from barnabas.log.cleaner.log_cleaner_manager import (
 from barnabas.log.cleaner.log_to_clean import LogToClean, cleanable_offsets, max_compaction_delay_ms
 from barnabas.log.dirs.offset_checkpoint import CLEANER_OFFSET_CHECKPOINT_FILE, OffsetCheckpointFile
 from barnabas.log.segment.log_segment import LogSegment
-from barnabas.log.storage_errors import FileClosedError
+from barnabas.log.storage_errors import FileClosedError, storage_error
 from barnabas.log.unified_log import LogStartOffsetIncrementReason, UnifiedLog
 from barnabas.metrics.yammer.registry import Gauge, MetricsRegistry
 from log_fixtures import NOW, LogBox
@@ -208,15 +208,21 @@ def test_a_checkpoint_outside_the_log_is_corrected(
 
 def test_what_cannot_be_looked_at_is_an_error_of_that_log(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     log = setting.log(A, min_compaction_lag_ms=1)
-    for failure, is_closed in ((OSError("unreadable"), False), (FileClosedError("closed"), True)):
+    shortage = storage_error("read", Path("index"), OSError(errno.EMFILE, "Too many open files"))
+    shortage.__cause__ = OSError(errno.EMFILE, "Too many open files")
+    for failure, may_pass in (
+        (OSError("unreadable"), False),
+        (FileClosedError("closed"), True),  # deleted just now: nothing is wrong with it
+        (shortage, True),  # there are file descriptors again at the next look
+    ):
 
         def fail(_: LogSegment, failure: Exception = failure) -> int:
             raise failure
 
         with monkeypatch.context() as patch:
             patch.setattr(LogSegment, "largest_timestamp", property(fail))
-            if is_closed:
-                assert setting.grab() is None  # deleted just now: nothing is wrong with it
+            if may_pass:
+                assert setting.grab() is None
             else:
                 with pytest.raises(LogCleaningError, match="unreadable") as caught:
                     setting.grab()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,55 @@ def test_the_bytes_of_an_entry(path: Path) -> None:
     )
     assert ENTRY.size == 34
     assert path.read_bytes() == b"\0\0" + aborted(0x0102030405060708, 5, 15, 13).encode(0)
+    index.close()
+
+
+def test_an_entry_that_comes_during_a_sync_is_synced_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_with(path, FOUR[0])
+    synced: list[int] = []
+
+    def sync(_: int) -> None:
+        synced.append(index.entries)
+        if len(synced) == 1:
+            index.append(FOUR[1])
+
+    monkeypatch.setattr(transaction_index, "sync_data", sync)
+    for _ in range(3):
+        index.flush()
+    assert synced == [1, 2]
+    index.append(FOUR[2])
+    with monkeypatch.context() as patch:
+
+        def broken(_: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        patch.setattr(transaction_index, "sync_data", broken)
+        with pytest.raises(KafkaStorageError, match="cannot flush"):
+            index.flush()
+    index.flush()
+    assert synced == [1, 2, 3]
+    index.close()
+
+
+def test_a_second_flush_waits_for_the_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = index_with(path, FOUR[0])
+    events: list[str] = []
+
+    def flush() -> None:
+        index.flush()
+        events.append("second flush")
+
+    second = threading.Thread(target=flush)
+
+    def sync(_: int) -> None:
+        second.start()
+        second.join(0.1)
+        events.append("synced")
+
+    monkeypatch.setattr(transaction_index, "sync_data", sync)
+    index.flush()
+    second.join()
+    assert events == ["synced", "second flush"]
     index.close()
 
 

@@ -31,7 +31,8 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.log.config.server_log_config import SERVER_LOG_CONFIG_DEF
 from barnabas.log.dirs.clean_shutdown_file import CleanShutdownFile
 from barnabas.log.dirs.log_dir_lock import LogDirLock, LogDirLockedError
-from barnabas.log.dirs.log_dirs import readable_by_others
+from barnabas.log.dirs.log_dir_names import log_delete_dir_name
+from barnabas.log.dirs.log_dirs import LogDir, readable_by_others
 from barnabas.log.dirs.meta_properties import InvalidMetaPropertiesError, MetaProperties, random_directory_id
 from barnabas.log.dirs.offset_checkpoint import OffsetCheckpointFile
 from barnabas.log.manager.log_manager import LogManager
@@ -478,6 +479,35 @@ class TestConfiguration:
         assert (log.config.retention_ms, other.config.retention_ms) == (5, 77)
         assert broker.log(T1).config.retention_ms == 5
 
+    def test_a_changed_topic_takes_no_look_at_the_logs_of_others(
+        self, two: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A start with thousands of topics applies the settings of each, and would look at all logs each time."""
+
+        def changed(retention_ms: int) -> set[UnifiedLog]:
+            logs = two.manager.all_logs()
+            two.overrides["topic"] = {"retention.ms": retention_ms}
+            with monkeypatch.context() as patch:
+                for name in ("all_logs", "current_logs"):
+                    patch.setattr(LogManager, name, lambda _: pytest.fail("all logs were looked at"))
+                two.manager.topic_config_changed("topic")
+            return {log for log in logs if log.config.retention_ms == retention_ms}
+
+        first, second, _ = two.log(T0), two.log(T1), two.log(OTHER)
+        assert changed(1) == {first, second}
+        target = next(path for path in two.paths if path != first.parent_dir)
+        two.manager.prefer_log_dir(T0, target)
+        future = two.log(T0, is_future=True)
+        assert changed(2) == {first, second, future}
+        two.manager.replace_current_with_future_log(T0)
+        assert changed(3) == {second, future}
+        two.manager.async_delete(T1)
+        assert changed(4) == {future}
+        two.restart()
+        assert changed(5) == {two.log(T0)}
+        two.manager.handle_log_dir_failure(target)
+        assert changed(6) == set()
+
     def test_from_a_brokers_settings(self) -> None:
         values = SERVER_LOG_CONFIG_DEF.parse({"log.retention.hours": "2", "num.recovery.threads.per.data.dir": "3"})
         config = LogManagerConfig.from_values(values, node_id=4)
@@ -681,6 +711,15 @@ class TestChores:
         broker.scheduler.advance(30_000)
         assert (broker.log().recovery_point, broker.log(OTHER).recovery_point) == (1, 0)
 
+    def test_flushing_after_the_date_was_set_back(self, broker: Broker) -> None:
+        broker.overrides["topic"] = {"flush.ms": 1000}
+        broker.scheduler.advance(30_000)
+        append(broker.log(), b"a")
+        broker.clock.set_milliseconds(NOW - 3_600_000)
+        broker.clock.advance(1000)
+        broker.manager.chores.flush_dirty_logs()
+        assert broker.log().recovery_point == 1
+
     def test_flush_after_so_many_messages(self, broker: Broker) -> None:
         broker.overrides["topic"] = {"flush.messages": "3"}
         for expected in (0, 0, 3, 3, 3, 6):
@@ -732,6 +771,50 @@ class TestDeleting:
         append(broker.log(OTHER), b"a")
         broker.manager.chores.checkpoint_in(broker.paths[0])
         broker.manager.async_delete(T0)
+        checkpoint = OffsetCheckpointFile(broker.paths[0] / "recovery-point-offset-checkpoint")
+        assert list(checkpoint.read()) == [OTHER]
+
+    def test_it_goes_after_the_date_was_set_back(self, broker: Broker) -> None:
+        append(broker.log(), b"a")
+        broker.scheduler.advance(30_000)
+        broker.manager.async_delete(T0)
+        broker.clock.set_milliseconds(NOW - 3_600_000)
+        broker.scheduler.advance(60_000)
+        assert not list(broker.paths[0].glob("topic-0*"))
+
+    def test_a_new_log_of_that_name_does_not_inherit_its_offsets(self, broker: Broker) -> None:
+        """The broker is killed after the log was renamed and before its checkpoints were written, and once more."""
+        for number in range(4):
+            append(broker.log(), b"%d" % number)
+        broker.log().watermarks.move_high_watermark_to_end()
+        broker.log().delete_records(3)
+        broker.log().flush()
+        broker.manager.chores.checkpoint_in(broker.paths[0])
+        broker.log().rename_dir(log_delete_dir_name(T0))
+        broker.restart(clean=False)
+        append(broker.log(), b"new")
+        broker.restart(clean=False)
+        assert values(all_records(broker.log())) == [b"new"]
+        assert broker.log().recovery_point == 0
+
+    def test_a_checkpoint_in_progress_does_not_bring_its_offsets_back(
+        self, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        append(broker.log(), b"a")
+        append(broker.log(OTHER), b"a")
+        deletion = threading.Thread(target=lambda: broker.manager.async_delete(T0))
+        write = LogDir.write_checkpoint
+
+        def write_late(log_dir: LogDir, name: str, offsets: dict[TopicPartition, int]) -> None:
+            monkeypatch.setattr(LogDir, "write_checkpoint", write)
+            assert T0 in offsets
+            deletion.start()
+            deletion.join(0.2)
+            write(log_dir, name, offsets)
+
+        monkeypatch.setattr(LogDir, "write_checkpoint", write_late)
+        broker.manager.chores.checkpoint_recovery_points()
+        deletion.join()
         checkpoint = OffsetCheckpointFile(broker.paths[0] / "recovery-point-offset-checkpoint")
         assert list(checkpoint.read()) == [OTHER]
 
@@ -982,6 +1065,34 @@ class TestDamagedLogs:
         assert not CleanShutdownFile(broker.paths[0]).exists(), "it would let the damaged log pass"
         broker.start()
         assert list(broker.manager.offline_logs) == [T0]
+
+    def test_flushed_records_are_not_cut_off_at_the_second_start(self, broker: Broker) -> None:
+        """The first start refuses to cut them off because of the recovery point, which must be there at the second."""
+        for number in range(6):
+            append(broker.log(), b"%d" % number)
+        broker.log().watermarks.move_high_watermark_to_end()
+        broker.log().delete_records(2)
+        broker.log().flush()
+        broker.manager.chores.checkpoint(broker.manager.log_dirs.live[0])
+        path = broker.log().active_segment.records.path
+        size = path.stat().st_size
+        broker.kill()
+        write_at(path, size - 3, b"\xff\xff\xff")
+        recovery_points = OffsetCheckpointFile(broker.paths[0] / "recovery-point-offset-checkpoint")
+        log_start_offsets = OffsetCheckpointFile(broker.paths[0] / "log-start-offset-checkpoint")
+        for _ in range(2):
+            broker.start()
+            assert "forced to disk" in str(broker.manager.offline_logs[T0].error)
+            append(broker.log(OTHER), b"a")
+            broker.scheduler.advance(120_000)  # the checkpoints are written
+            assert (recovery_points.read()[T0], log_start_offsets.read()[T0]) == (6, 2)
+            broker.manager.shutdown()
+            assert (recovery_points.read()[T0], log_start_offsets.read()[T0]) == (6, 2)
+        broker.start()
+        assert list(broker.manager.offline_logs) == [T0]
+        assert path.stat().st_size == size
+        broker.manager.async_delete(T0)
+        assert T0 not in {**recovery_points.read(), **log_start_offsets.read()}, "a new log of that name starts at 0"
 
     def test_it_can_be_deleted(self, broker: Broker) -> None:
         self.damage(broker)

@@ -264,6 +264,29 @@ def test_a_flush_that_failed_is_tried_again(path: Path, monkeypatch: pytest.Monk
     records.flush()
 
 
+def test_a_second_flush_waits_for_the_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller counts the bytes as flushed, which they are not before the sync in progress has ended."""
+    records = FileRecords(path)
+    records.append(ThreeBatches[0])
+    events: list[str] = []
+
+    def flush() -> None:
+        records.flush()
+        events.append("second flush")
+
+    second = threading.Thread(target=flush)
+
+    def sync(_: int) -> None:
+        second.start()
+        second.join(0.1)
+        events.append("synced")
+
+    monkeypatch.setattr(file_records, "sync_data", sync)
+    records.flush()
+    second.join()
+    assert events == ["synced", "second flush"]
+
+
 def test_truncate(path: Path) -> None:
     records = file_with(path, b"".join(ThreeBatches))
     assert records.truncate_to(len(ThreeBatches[0])) == len(ThreeBatches[1]) + len(ThreeBatches[2])

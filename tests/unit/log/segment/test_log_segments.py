@@ -89,6 +89,18 @@ class TestNavigation:
         assert bases(segments.non_active_from(31)) == []
         assert bases(segments.higher_segments(10)) == [20, 30]
 
+    def test_those_after_a_segment_that_is_still_there(self) -> None:
+        segments = table(10, 20, 30)
+        first, second, third = segments
+        assert segments.following(first) == (second, third)
+        assert segments.following(third) == ()
+        (other,) = table(20)
+        segments.replace((10, 20), (other,))
+        assert segments.following(other) == (third,)
+        assert segments.following(first) is segments.following(second) is None
+        segments.clear()
+        assert segments.following(third) is None
+
     def test_an_empty_table(self) -> None:
         segments = LogSegments()
         assert segments.first is None

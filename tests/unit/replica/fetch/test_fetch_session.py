@@ -381,6 +381,22 @@ class TestIncrementalRequests:
         assert broker.cache.get(metadata.session_id) is None
         assert broker.cache.total_partitions == 0
 
+    def test_sessions_that_grow_share_the_room_with_all_others(self, broker: Broker) -> None:
+        """Otherwise many small sessions could each grow to the size that is the limit for all of them."""
+        (shard,) = broker.cache.shards
+        shard.max_partitions = 3
+        one, other = broker.open_session(foo_0=5), broker.open_session(foo_0=5)
+        grown = broker.context(one, asking(foo_1=1))
+        assert grown.update_and_generate_response_data(news(grown)).error_code == 0
+        assert broker.cache.total_partitions == 3
+        refused = broker.context(other, asking(foo_1=1))
+        assert refused.update_and_generate_response_data({}).error_code == Errors.FETCH_SESSION_ID_NOT_FOUND
+        assert broker.cache.get(other.session_id) is None
+        assert broker.cache.total_partitions == 2
+        swapped = broker.context(one.next_incremental(), asking(foo_2=1), [by_name("foo", 1)])
+        assert swapped.update_and_generate_response_data(news(swapped)).error_code == 0
+        assert broker.cache.total_partitions == 2
+
     def test_every_request_moves_the_session_to_the_safe_end_of_the_cache(self) -> None:
         broker = Broker(slots=2)
         used, unused = broker.open_session(foo_0=5), broker.open_session(foo_0=5)
