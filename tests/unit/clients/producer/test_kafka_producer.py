@@ -235,6 +235,20 @@ def test_timestamps_and_headers() -> None:
 
 
 @pytest.mark.mechanism("P02")
+def test_a_record_that_cannot_be_encoded_leaves_no_batch_behind() -> None:
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer(linger_ms=0)
+    pool = producer.accumulator.pool
+    with pytest.raises((OverflowError, ValueError)):
+        producer.send("t", b"v", timestamp_ms=2**70)
+    assert not producer.accumulator.has_incomplete
+    assert pool.available_memory() == pool.total_memory
+    future = producer.send("t", b"next")
+    settle(cluster, producer, future)
+    assert cluster.values("t") == [b"next"]
+
+
+@pytest.mark.mechanism("P02")
 def test_topics_that_are_invalid_or_forbidden() -> None:
     cluster = ScriptedCluster({"t": 1})
     producer = cluster.producer("t")
