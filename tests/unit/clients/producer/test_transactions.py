@@ -339,6 +339,23 @@ def test_offsets_that_are_refused(error: Errors, kind: type[Exception]) -> None:
     assert world.manager.machine.has_fatal_error is (error is Errors.PRODUCER_FENCED)
 
 
+def test_offsets_of_an_aborted_transaction_are_not_committed_by_the_next(world: World) -> None:
+    """A record fails while the offsets wait to be sent again, so they are never acknowledged."""
+    producer = world.producer
+    first, second = TopicPartition("in", 0), TopicPartition("in", 1)
+    producer.begin_transaction()
+    world.cluster.fail_next(ApiKey.TXN_OFFSET_COMMIT, Errors.COORDINATOR_LOAD_IN_PROGRESS)
+    world.cluster.fail_next(ApiKey.PRODUCE, Errors.TOPIC_AUTHORIZATION_FAILED)
+    world.send(b"refused")
+    with pytest.raises(TopicAuthorizationError):
+        world.call(lambda: producer.send_offsets_to_transaction({first: 10}, "g"))
+    world.call(producer.abort_transaction)
+    producer.begin_transaction()
+    world.call(lambda: producer.send_offsets_to_transaction({second: 5}, "g"))
+    world.call(producer.commit_transaction)
+    assert world.cluster.committed_offsets == {("g", second): 5}
+
+
 def test_offsets_are_sent_again() -> None:
     world = World()
     world.producer.begin_transaction()
