@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.clients.consumer import ConsumerRebalanceListener, TopicPartition
+from barnabas.clients.consumer.errors import IllegalStateError
 from barnabas.clients.consumer.internals.background_events import CallbackEvent
 from barnabas.clients.consumer.internals.consumer_core import ConsumerCore
 from barnabas.clients.consumer.internals.group_events import RebalanceCallback, RebalanceListenerEvent
@@ -111,3 +112,20 @@ def test_a_coroutine_as_a_listener_of_a_blocking_consumer_is_an_error(bench: Ben
         bench.core.run(bench.core.process_background_events())
     assert [number for number, _ in bench.heard()] == [1]
     coroutine.close()
+
+
+# -- close
+
+
+def test_close_ends_commits_that_got_no_response() -> None:
+    cluster = ConsumerCluster({"t": 1})
+    consumer = cluster.consumer(group_id="g", enable_auto_commit=False)
+    consumer.assign([T0])
+    cluster.stop(1)
+    commits = [consumer.commit_async({T0: offset}) for offset in (5, 6)]
+    consumer.network_thread.run_once()
+    assert not any(commit.done() for commit in commits)
+    cluster.run(consumer, lambda: consumer.close(0))
+    for commit in commits:
+        with pytest.raises(IllegalStateError, match="closed"):
+            commit.result(0)
