@@ -261,6 +261,20 @@ def test_topics_that_are_invalid_or_forbidden() -> None:
     assert isinstance(future.exception(0), TopicAuthorizationError)
 
 
+@pytest.mark.mechanism("P02")
+@pytest.mark.parametrize(
+    ("wrong", "kind"), [(b"t", TypeError), (5, TypeError), (None, TypeError), ("\ud800", ValueError)]
+)
+def test_a_topic_that_no_request_can_name_leaves_the_producer_usable(wrong: Any, kind: type[Exception]) -> None:
+    cluster = ScriptedCluster({"t": 1, "u": 1})
+    producer = cluster.producer("t", linger_ms=0, max_block_ms=1_000)
+    with pytest.raises(kind, match="topic"):
+        cluster.run_while(producer, lambda: producer.send(wrong, b"v"))
+    future = cluster.run_while(producer, lambda: producer.send("u", b"v"))
+    settle(cluster, producer, future)
+    assert cluster.values("u") == [b"v"]
+
+
 # -- P03: which partition
 
 

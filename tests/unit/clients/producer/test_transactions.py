@@ -21,6 +21,7 @@ from barnabas.common.errors import (
     GroupAuthorizationError,
     KafkaTimeoutError,
     ProducerFencedError,
+    ProtocolError,
     TopicAuthorizationError,
     TransactionAbortableError,
     TransactionalIdAuthorizationError,
@@ -354,6 +355,19 @@ def test_offsets_of_an_aborted_transaction_are_not_committed_by_the_next(world: 
     world.call(lambda: producer.send_offsets_to_transaction({second: 5}, "g"))
     world.call(producer.commit_transaction)
     assert world.cluster.committed_offsets == {("g", second): 5}
+
+
+def test_offsets_that_cannot_be_encoded(world: World) -> None:
+    producer = world.producer
+    source = TopicPartition("in", 0)
+    producer.begin_transaction()
+    with pytest.raises(ProtocolError, match="committed_offset"):
+        world.call(lambda: producer.send_offsets_to_transaction({source: 2**70}, "g"))
+    world.call(producer.abort_transaction)
+    producer.begin_transaction()
+    world.call(lambda: producer.send_offsets_to_transaction({source: 5}, "g"))
+    world.call(producer.commit_transaction)
+    assert world.cluster.committed_offsets == {("g", source): 5}
 
 
 def test_offsets_are_sent_again() -> None:
