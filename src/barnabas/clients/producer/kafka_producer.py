@@ -21,7 +21,7 @@ from barnabas.clients.common.network_client import (
     NetworkSettings,
     make_network_client,
 )
-from barnabas.clients.common.plug_ins import configured, load_class
+from barnabas.clients.common.plug_ins import close_all, configured, load_class
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.clients.producer.errors import (
     BufferExhaustedError,
@@ -796,9 +796,7 @@ class KafkaProducer:
         if self._interceptors is not None:
             self._interceptors.close()
         self._metrics.close()
-        for plug_in in (self._key_serializer, self._value_serializer, self._partitioner):
-            if plug_in is not None:
-                plug_in.close()
+        close_all(self._key_serializer, self._value_serializer, self._partitioner)
 
     def __enter__(self) -> Self:
         return self

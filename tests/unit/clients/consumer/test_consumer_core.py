@@ -129,3 +129,20 @@ def test_close_ends_commits_that_got_no_response() -> None:
     for commit in commits:
         with pytest.raises(IllegalStateError, match="closed"):
             commit.result(0)
+
+
+class OnlyDeserializes:
+    def deserialize(self, _topic: str, _headers: object, data: bytes) -> str:
+        return data.decode()
+
+
+@pytest.mark.parametrize("given", [OnlyDeserializes, OnlyDeserializes()])
+def test_a_deserializer_needs_no_other_method(given: object) -> None:
+    cluster = ConsumerCluster({"t": 1})
+    cluster.append("t", 0, [b"x"])
+    consumer = cluster.consumer(value_deserializer=given)
+    consumer.assign([T0])
+    consumer.seek(T0, 0)
+    (record,) = cluster.run(consumer, lambda: consumer.poll(10_000))
+    assert record.value == "x"
+    cluster.run(consumer, lambda: consumer.close(0))

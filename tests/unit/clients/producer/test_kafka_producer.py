@@ -188,6 +188,41 @@ def test_serializers() -> None:
         producer.send("t", {}, key=7)
 
 
+class OnlySerializes:
+    def serialize(self, _topic: str, _headers: object, data: str) -> bytes:
+        return data.encode()
+
+
+class Closing(OnlySerializes):
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.mechanism("P02")
+@pytest.mark.parametrize("given", [OnlySerializes, OnlySerializes()])
+def test_a_serializer_needs_no_other_method(given: object) -> None:
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer(value_serializer=given, linger_ms=0)
+    settle(cluster, producer, producer.send("t", "value"))
+    assert cluster.values("t") == [b"value"]
+    producer.close(0)
+
+
+@pytest.mark.mechanism("P13")
+def test_a_serializer_that_cannot_be_closed_does_not_keep_others_open() -> None:
+    key, value = Closing(ValueError("the key's")), Closing()
+    producer = ScriptedCluster({"t": 1}).producer(key_serializer=key, value_serializer=value)
+    with pytest.raises(ValueError, match="the key's"):
+        producer.close(0)
+    assert value.closed
+
+
 @pytest.mark.mechanism("P02")
 def test_without_a_serializer_it_is_bytes() -> None:
     cluster = ScriptedCluster({"t": 1})
