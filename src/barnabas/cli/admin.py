@@ -33,7 +33,7 @@ def add_common(parser: ArgumentParser, *, json: bool = True) -> None:
 def administered(cluster: Cluster, timeout_ms: int = TIMEOUT_MS) -> Iterator[KafkaAdminClient]:
     """Yields an admin client for the cluster. An error of the client ends the command with a one-line message."""
     from barnabas.clients.admin import KafkaAdminClient
-    from barnabas.common.errors import ApiError, InvalidConfigurationError
+    from barnabas.common.errors import ApiError, InvalidConfigurationError, ProtocolError
 
     # The command reports the client's error once, so the client's own warnings are dropped.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
@@ -46,6 +46,8 @@ def administered(cluster: Cluster, timeout_ms: int = TIMEOUT_MS) -> Iterator[Kaf
             yield admin
         except ApiError as error:
             raise CommandError(explain(error)) from None
+        except ProtocolError as error:
+            raise UsageError(f"a value does not fit into its request: {error}") from None
 
 
 def admin_settings(cluster: Cluster, timeout_ms: int, client_id: str = "barnabas-cli") -> dict[str, Any]:

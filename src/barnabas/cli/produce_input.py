@@ -59,7 +59,7 @@ def read_json(line: bytes) -> LineRecord:
     """
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadLineError(f"invalid JSON: {error}") from None
     if not isinstance(found, dict):
         raise BadLineError(f"must be a JSON object, not {type(found).__name__}")
@@ -72,8 +72,8 @@ def read_json(line: bytes) -> LineRecord:
         _octets(found["value"]),
         _octets(found.get("key")),
         _headers(found.get("headers")),
-        _number(found.get("partition"), "partition"),
-        _number(found.get("timestamp"), "timestamp"),
+        _number(found.get("partition"), "partition", 32),
+        _number(found.get("timestamp"), "timestamp", 64),
     )
 
 
@@ -96,12 +96,19 @@ def _headers(found: Any) -> Sequence[Header]:
         raise BadLineError("headers must be an object or a list of pairs")
     if any(not isinstance(name, str) for name, _ in pairs):
         raise BadLineError("the names of headers must be strings")
+    for name, _ in pairs:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise BadLineError(f"the name of a header cannot be encoded as UTF-8: {name!r}") from None
     return [(name, _octets(value)) for name, value in pairs]
 
 
-def _number(found: Any, name: str) -> int | None:
+def _number(found: Any, name: str, bits: int) -> int | None:
     if found is None:
         return None
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
         raise BadLineError(f"{name} must be a non-negative integer: {found!r}")
+    if found >= 1 << (bits - 1):
+        raise BadLineError(f"{name} must fit into {bits} bits: {found}")
     return found

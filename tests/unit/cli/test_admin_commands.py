@@ -137,6 +137,9 @@ def test_what_cannot_be_done_with_topics(shell: Shell, name: str) -> None:
     assert shell("topics", "create", f"{name}-x", "--dry-run").startswith(f"{name}-x: could be created")
     assert shell.fails("topics", "describe", f"{name}-x") == f"topic {name}-x does not exist"
     assert "INVALID_PARTITIONS" in shell.fails("topics", "alter", name, "-p", "1")
+    assert "num_partitions: 99999999999 is not a value of type int32" in shell.fails(
+        "topics", "create", f"{name}-2", "-p", "99999999999", code=2
+    )
     assert "UNKNOWN_TOPIC_OR_PARTITION" in shell.fails("topics", "delete", f"{name}-x")
     assert shell("topics", "delete", f"{name}-x", "--if-exists") == f"{name}-x: does not exist\n"
     assert "key=value" in shell.fails("topics", "create", "x", "-c", "retention.ms", code=2)

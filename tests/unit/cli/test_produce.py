@@ -132,6 +132,10 @@ def test_json_lines(shell: Shell) -> None:
         (b'{"value": 1, "headers": [[1, "x"]]}', "the names of headers must be strings"),
         (b'{"value": 1, "partition": -1}', "partition must be a non-negative integer: -1"),
         (b'{"value": 1, "timestamp": true}', "timestamp must be a non-negative integer: True"),
+        (b'{"value": 1, "timestamp": 9223372036854775808}', "timestamp must fit into 64 bits: 9223372036854775808"),
+        (b'{"value": 1, "partition": 2147483648}', "partition must fit into 32 bits: 2147483648"),
+        (b'{"value": 1, "headers": {"\\ud800": ""}}', "the name of a header cannot be encoded as UTF-8: '\\ud800'"),
+        (b"[" * 100_000, "invalid JSON: "),
     ],
 )
 def test_lines_that_are_no_records(line: bytes, problem: str) -> None:

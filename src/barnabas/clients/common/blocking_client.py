@@ -11,6 +11,7 @@ retried, or an `AuthenticationError`, which is fatal.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Self
 
@@ -98,6 +99,8 @@ class BlockingClient:
         """The bootstrap server that responded last."""
         self._responses: dict[ClientRequest, ClientResponse] = {}
         """Responses to posted requests that `wait` has not returned yet."""
+        self._forgotten: set[ClientRequest] = set()
+        """Requests in flight whose responses nobody will take."""
 
     def send(self, body: Request | RequestBuilder, node: Node | None = None) -> Any:
         """Sends a request to a node, or to any bootstrap server, and returns the response.
@@ -122,7 +125,10 @@ class BlockingClient:
         return PostedRequest(node, request)
 
     def _note(self, response: ClientResponse) -> None:
-        self._responses[response.request] = response
+        if response.request in self._forgotten:
+            self._forgotten.remove(response.request)
+        else:
+            self._responses[response.request] = response
 
     def wait(self, posted: PostedRequest) -> Any:
         """Returns the response to a posted request."""
@@ -131,8 +137,24 @@ class BlockingClient:
         return self._body(posted.node, self._responses.pop(posted.request))
 
     def send_all(self, requests: Iterable[tuple[Node, Request]]) -> list[Any]:
-        """Sends all requests before it waits for the first response."""
-        return [self.wait(posted) for posted in [self.post(body, node) for node, body in requests]]
+        """Sends all requests before it waits for the first response. If one fails, the other responses are dropped."""
+        open_requests: deque[PostedRequest] = deque()
+        try:
+            for node, body in requests:
+                open_requests.append(self.post(body, node))
+            found = []
+            while open_requests:
+                found.append(self.wait(open_requests.popleft()))
+            return found
+        except BaseException:
+            for posted in open_requests:
+                self._forget(posted)
+            raise
+
+    def _forget(self, posted: PostedRequest) -> None:
+        """Drops the response to a request, now or when it comes. Otherwise a client that lives on would keep it."""
+        if self._responses.pop(posted.request, None) is None:
+            self._forgotten.add(posted.request)
 
     @property
     def is_idle(self) -> bool:

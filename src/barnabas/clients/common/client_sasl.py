@@ -68,7 +68,12 @@ def client_mechanism(values: ConfigValues) -> ClientMechanism:
 
             login = token_login(values, jaas_entry(name, values, required=False))
             credentials = ClientCredentials(token=login.token, extensions=login.extensions)
-            return ClientMechanism(name, _for_any_host(begin_with(name, credentials)), login.close)
+            try:
+                begin = begin_with(name, credentials)
+            except BaseException:
+                login.close()  # its thread would renew the token for ever
+                raise
+            return ClientMechanism(name, _for_any_host(begin), login.close)
         if name == GSSAPI:
             kerberos = ClientCredentials(kerberos=_kerberos_login(values))
             return ClientMechanism(name, partial(gssapi_client, kerberos), lambda: None)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from barnabas.clients.common.metadata import Metadata, MetadataRequestAndVersion
-from barnabas.common.errors import ApiError, AuthenticationError, Errors
+from barnabas.common.errors import ApiError, AuthenticationError, Errors, InvalidTopicError, ProtocolError
 from barnabas.network.client.client_request import ClientRequest
 from barnabas.network.client.metadata_updater import MetadataClient, MetadataUpdater
 from barnabas.network.client.node import Node
@@ -75,8 +75,13 @@ class DefaultMetadataUpdater(MetadataUpdater):
         if node is None:
             log.debug("No node is available for a metadata request")
             return max(client.reconnect_backoff_ms, 1)
+        try:
+            delay_ms = client.send_metadata_request(node, lambda: self._take_request(now), now)
+        except ProtocolError as error:  # the name of a topic cannot be encoded
+            self.handle_failed_request(now, InvalidTopicError(f"Invalid topics: {error}"))
+            delay_ms = self._metadata.time_to_next_update(now)
         # Never 0, though a backoff may be: the poll would spin.
-        return max(client.send_metadata_request(node, lambda: self._take_request(now), now), 1)
+        return max(delay_ms, 1)
 
     def _take_request(self, now: int) -> MetadataRequest:
         self._in_progress = self._metadata.new_metadata_request(now)

@@ -261,10 +261,9 @@ class Metadata:
     def _topic(self, topic: MetadataResponseTopic, before: MetadataSnapshot, nodes: Mapping[int, Node]) -> TopicInfo:
         assert topic.name is not None
         known = before.topics.get(topic.name)
-        recreated = (
-            known is not None and ZERO_UUID not in {known.topic_id, topic.topic_id} and known.topic_id != topic.topic_id
-        )
-        if recreated:
+        # If a response came between deletion and creation, the former id is forgotten; epochs start over all the same.
+        recreated = topic.topic_id != ZERO_UUID and (known is None or known.topic_id not in {ZERO_UUID, topic.topic_id})
+        if recreated and known is not None:
             log.info("Topic %s was recreated since the last metadata response", topic.name)
         partitions = []
         for row in sorted(topic.partitions, key=lambda partition: partition.partition_index):

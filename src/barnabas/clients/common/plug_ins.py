@@ -22,3 +22,16 @@ def configured(setting: str, given: Any, config: Mapping[str, Any]) -> Any:
     if hasattr(made, "configure"):
         made.configure(config)
     return made
+
+
+def close_all(*plug_ins: Any) -> None:
+    """Closes the plug-ins that have a method ``close``; raises the first error when all have been closed."""
+    first: Exception | None = None
+    for plug_in in plug_ins:
+        try:
+            if hasattr(plug_in, "close"):
+                plug_in.close()
+        except Exception as error:  # noqa: BLE001 - raised below
+            first = first or error
+    if first is not None:
+        raise first

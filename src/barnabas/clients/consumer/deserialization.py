@@ -169,7 +169,8 @@ def as_deserializer(given: Any, config: Mapping[str, Any], *, is_key: bool) -> D
         return None
     if isinstance(given, type) and hasattr(given, "deserialize"):
         made: Deserializer = given()
-        made.configure(config, is_key)
+        if hasattr(made, "configure"):
+            made.configure(config, is_key)
         return made
     if hasattr(given, "deserialize"):
         deserializer: Deserializer = given

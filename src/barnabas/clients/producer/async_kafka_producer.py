@@ -45,6 +45,8 @@ class AsyncKafkaProducer:
         self._producer = KafkaProducer(config, **settings)
         self._turn = asyncio.Lock()
         """Held by the send that waits; later sends queue up for it, in their order."""
+        self._queued = 0
+        """How many sends hold the lock or wait for it. Between two of them the lock is free for a moment."""
 
     @property
     def sync(self) -> KafkaProducer:
@@ -63,11 +65,11 @@ class AsyncKafkaProducer:
     ) -> FutureRecordMetadata:
         """Returns when the record is accepted; await the returned future for its metadata."""
         producer = self._producer
-        if not self._turn.locked():
+        if not self._queued:
             future = producer.send_nowait(topic, value, key, headers, partition, timestamp_ms, callback)
             if future is not None:
                 return future
-        async with self._turn:
+        async with self._in_turn():
             future = producer.send_nowait(topic, value, key, headers, partition, timestamp_ms, callback)
             if future is not None:
                 return future
@@ -82,10 +84,19 @@ class AsyncKafkaProducer:
     ) -> TableFuture:
         """Returns when all rows are accepted; await the returned future for their offsets. See
         `KafkaProducer.send_table`."""
-        async with self._turn:
+        async with self._in_turn():
             return await asyncio.to_thread(
                 self._producer.send_table, topic, table, partition=partition, timestamp_ms=timestamp_ms
             )
+
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        self._queued += 1
+        try:
+            async with self._turn:
+                yield
+        finally:
+            self._queued -= 1
 
     async def flush(self) -> None:
         await asyncio.to_thread(self._producer.flush)

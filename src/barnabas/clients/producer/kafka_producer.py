@@ -21,7 +21,7 @@ from barnabas.clients.common.network_client import (
     NetworkSettings,
     make_network_client,
 )
-from barnabas.clients.common.plug_ins import configured, load_class
+from barnabas.clients.common.plug_ins import close_all, configured, load_class
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.clients.producer.errors import (
     BufferExhaustedError,
@@ -50,7 +50,7 @@ from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMe
 from barnabas.clients.producer.partitioner import Partitioner
 from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
 from barnabas.clients.producer.producer_config import CONFIG, ProducerConfig
-from barnabas.clients.producer.producer_record import ProducerRecord, check_record
+from barnabas.clients.producer.producer_record import ProducerRecord, check_record, check_topic
 from barnabas.clients.producer.record_metadata import UNKNOWN_PARTITION, RecordMetadata
 from barnabas.clients.producer.serialization import Serializer, as_serializer
 from barnabas.clients.producer.table_metadata import TableFuture
@@ -516,6 +516,7 @@ class KafkaProducer:
             and (partition is None or partition < len(entry.by_partition))
         ):
             return snapshot, max_wait_ms
+        check_topic(topic)
         now = self._clock.hi_res_milliseconds()
         if topic in snapshot.invalid_topics:
             raise InvalidTopicError(f"Invalid topics: [{topic}]", invalid_topics=[topic])
@@ -795,9 +796,7 @@ class KafkaProducer:
         if self._interceptors is not None:
             self._interceptors.close()
         self._metrics.close()
-        for plug_in in (self._key_serializer, self._value_serializer, self._partitioner):
-            if plug_in is not None:
-                plug_in.close()
+        close_all(self._key_serializer, self._value_serializer, self._partitioner)
 
     def __enter__(self) -> Self:
         return self

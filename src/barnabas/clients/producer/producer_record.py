@@ -25,6 +25,18 @@ class ProducerRecord:
         check_record(self.partition, self.timestamp_ms)
 
 
+def check_topic(topic: Any) -> None:
+    """Raises `TypeError` or `ValueError` for a topic that no request can name.
+
+    Metadata would request it again and again, and none of these requests could be sent."""
+    if not isinstance(topic, str):
+        raise TypeError(f"A topic must be a str, not {type(topic).__name__}")
+    try:
+        topic.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"Invalid topic: {topic!r} cannot be encoded as UTF-8.") from None
+
+
 def check_record(partition: int | None, timestamp_ms: int | None) -> None:
     """Raises `ValueError` for a negative partition or timestamp."""
     if timestamp_ms is not None and timestamp_ms < 0:

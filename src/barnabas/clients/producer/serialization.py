@@ -177,9 +177,10 @@ def as_serializer(given: Any, config: Mapping[str, Any], *, is_key: bool) -> Ser
     """
     if given is None or given is ByteArraySerializer:
         return None
-    if isinstance(given, type):
+    if isinstance(given, type) and hasattr(given, "serialize"):
         made: Serializer = given()
-        made.configure(config, is_key)
+        if hasattr(made, "configure"):
+            made.configure(config, is_key)
         return made
     if hasattr(given, "serialize"):
         serializer: Serializer = given

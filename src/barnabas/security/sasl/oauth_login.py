@@ -46,11 +46,15 @@ class RefreshSettings:
 
     def refresh_at_ms(self, now_ms: int, token: OAuthBearerToken, share: float) -> int:
         """Returns when to replace a token; ``share`` from 0 to 1 chooses within the jitter."""
-        start_ms = now_ms if token.start_ms is None else min(token.start_ms, now_ms)
-        lifetime_ms = token.expiry_ms - start_ms
-        planned = start_ms + int(lifetime_ms * (self.window_factor + self.window_jitter * share))
+        if token.expiry_ms <= now_ms:
+            return now_ms + RETRY_AFTER_FAILURE_MS
+        part = self.window_factor + self.window_jitter * share
         if now_ms + (self.min_period_s + self.buffer_s) * 1000 > token.expiry_ms:
-            return max(planned, now_ms)  # too short to keep both distances
+            # Too short to keep both distances. The rest of its life counts, not all of it: a provider that returns the
+            # same token again, such as a file that was not replaced yet, would be called without a pause.
+            return now_ms + max(int((token.expiry_ms - now_ms) * part), 1)
+        start_ms = now_ms if token.start_ms is None else min(token.start_ms, now_ms)
+        planned = start_ms + int((token.expiry_ms - start_ms) * part)
         return max(min(planned, token.expiry_ms - self.buffer_s * 1000), now_ms + self.min_period_s * 1000)
 
 

@@ -10,7 +10,6 @@ Errors name the file and the setting, never a password or a key.
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import logging
 import os
@@ -242,9 +241,12 @@ def _pem_entries(text: str, kind: str, where: str) -> list[tuple[str, str]]:
 
 def _decoded(body: str, kind: str, where: str) -> bytes:
     try:
-        return base64.b64decode("".join(body.split()), validate=True)
-    except binascii.Error:
-        raise _invalid(where, f"A {kind} entry in the PEM of {where} is not valid base64") from None
+        found = base64.b64decode("".join(body.split()), validate=True)
+    except ValueError:  # binascii.Error, or characters that are not ASCII
+        found = b""
+    if not found:
+        raise _invalid(where, f"A {kind} entry in the PEM of {where} is not valid base64")
+    return found
 
 
 def _pem_certificates(text: str, where: str) -> tuple[bytes, ...]:

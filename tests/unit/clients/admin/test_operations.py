@@ -20,6 +20,7 @@ from barnabas.common.errors import (
     Errors,
     GroupAuthorizationError,
     KafkaTimeoutError,
+    ProtocolError,
     ThrottlingQuotaExceededError,
     UnknownServerError,
     UnsupportedVersionError,
@@ -78,6 +79,26 @@ def coordinators(**nodes: int) -> Callable[[Handled], Response]:
         )
 
     return answer
+
+
+# -- mistakes of the caller
+
+
+def test_wrong_arguments_fail_their_operation_only(scripted: ScriptedAdmin) -> None:
+    wrong = scripted.start(lambda operation: list_topics(operation, nonsense=1))  # type: ignore[call-arg]
+    scripted.admin.core.runnable.run_once()  # raises nothing: the thread would end
+    with pytest.raises(TypeError, match="nonsense"):
+        wrong.result(0)
+    assert scripted.run(list_topics) is not None
+
+
+def test_a_value_that_cannot_be_encoded_fails_its_operation_only(scripted: ScriptedAdmin) -> None:
+    wrong = scripted.start(lambda operation: create_topics(operation, [NewTopic("t", num_partitions=2**40)]))
+    while not wrong.done():
+        scripted.admin.core.runnable.run_once()
+    with pytest.raises(ProtocolError, match="num_partitions"):
+        wrong.result(0)
+    assert scripted.run(list_topics) is not None
 
 
 # -- keys and their brokers

@@ -67,6 +67,19 @@ def unused_port() -> int:
     return port
 
 
+def test_a_request_that_fails_leaves_no_responses_of_others_behind(broker: EmbeddedBroker) -> None:
+    with BlockingClient(broker.bootstrap_servers) as client:
+        (node,) = client.nodes().values()
+        nowhere = Node(99, "127.0.0.1", unused_port())
+        with pytest.raises(ConnectionFailedError):
+            client.send_all([(node, DescribeClusterRequest()), (nowhere, DescribeClusterRequest())])
+        with pytest.raises(ClientError, match="Vote"):
+            client.send_all([(node, VoteRequest()), (node, DescribeClusterRequest())])
+        assert len(client.send_all([(node, DescribeClusterRequest())] * 2)) == 2
+        assert client.is_idle
+        assert not client._forgotten
+
+
 def test_requests_get_a_response_from_any_broker_or_from_one(broker: EmbeddedBroker) -> None:
     with BlockingClient(broker.bootstrap_servers) as client:
         response: DescribeClusterResponse = client.send(DescribeClusterRequest())

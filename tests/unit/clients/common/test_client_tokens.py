@@ -231,3 +231,10 @@ def test_the_factory_ends_the_login() -> None:
     assert repr(factory) == "ClientChannelFactory(tls=False, sasl=OAUTHBEARER)"
     factory.close()
     assert threading.active_count() == before
+
+
+def test_a_mechanism_that_cannot_be_made_ends_the_login() -> None:
+    before = threading.active_count()
+    with pytest.raises(ConfigError, match="Extension name 1st is invalid"):
+        mechanism(sasl_oauth_token_provider=jwt, sasl_jaas_config=f'{MODULE} extension_1st="x";')
+    assert threading.active_count() == before

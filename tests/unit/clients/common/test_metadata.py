@@ -156,6 +156,17 @@ def test_older_responses_do_not_count() -> None:
     assert made.snapshot.topic_name(one) is None
 
 
+def test_a_topic_that_was_seen_missing_before_it_was_made_anew() -> None:
+    made = metadata()
+    made.add("t", 0)
+    one, two = Uuid(bytes(15) + b"\x05"), Uuid(bytes(15) + b"\x06")
+    update(made, answer(topic(leader=1, epoch=5, topic_id=one)))
+    update(made, answer(topic(error=Errors.UNKNOWN_TOPIC_OR_PARTITION)))
+    update(made, answer(topic(leader=2, epoch=0, topic_id=two)))
+    assert made.snapshot.leader_for(T0) == Node(2, "host2", 9092)
+    assert made.snapshot.leader_epoch_for(T0) == made.last_seen_leader_epoch(T0) == 0
+
+
 def test_leaders_that_other_responses_tell() -> None:
     made = metadata()
     made.add("t", 0)

@@ -213,6 +213,25 @@ def test_a_member_that_is_thrown_out_while_it_joins_joins_again(kind: str, reset
     assert not member.errors
 
 
+@pytest.mark.parametrize("kind", ["eager", "cooperative"])
+@pytest.mark.parametrize("how", ["unsubscribed", "fenced"])
+def test_a_member_that_gave_up_joining_can_join_again(kind: str, how: str) -> None:
+    """Nobody waits any more for the response to the JoinGroup request that was in flight."""
+    simulation = Simulation(0)
+    member = simulation.member(**KINDS[kind])
+    manager = classic_of(member)
+    simulation.run_until(lambda: manager.step is RejoinStep.JOINING, step_ms=1)
+    if how == "fenced":
+        manager.fail_fenced()
+    else:
+        left = member.group.unsubscribe(simulation.cluster.now + 5_000)
+        simulation.run_until(left.done, step_ms=1)
+    simulation.run(1_000)
+    member.subscribe(["t"])
+    simulation.settle()
+    assert manager.state is ClassicMemberState.STABLE
+
+
 def test_the_leader_notices_new_partitions_of_a_topic() -> None:
     simulation = Simulation(0, {"t": 2})
     simulation.member(topics=("t", "u"), **KINDS["cooperative"])

@@ -6,10 +6,12 @@ import pytest
 
 from barnabas.clients.consumer.internals.request_managers import UnsentRequest
 from barnabas.clients.consumer.testing import ConsumerCluster
+from barnabas.common.errors import InvalidTopicError
+from barnabas.common.topic_partition import TopicPartition
 from barnabas.network.client.client_request import ClientResponse
 from barnabas.network.client.node import Node
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.versions import VersionRange
 
 
@@ -86,6 +88,28 @@ def test_no_version_that_both_have(asking: Asking) -> None:
     asking.cluster.versions[ApiKey.METADATA] = (0, 9)
     asking.ask(asking.cluster.nodes[1], versions=VersionRange(12, 13))
     assert asking.responses[0].version_mismatch is not None
+
+
+def test_a_request_that_cannot_be_encoded_fails_alone(asking: Asking) -> None:
+    wrong, right = MetadataRequest(topics=[MetadataRequestTopic(name="\ud800")]), MetadataRequest(topics=[])
+    node, failed = asking.cluster.nodes[1], list[ClientResponse]()
+    asking.delegate.add(
+        [UnsentRequest(wrong, node, failed.append), UnsentRequest(right, node, asking.responses.append)], 0
+    )
+    asking.cluster.turn_until(asking.consumer, lambda: bool(asking.responses))
+    assert asking.responses[0].body is not None
+    assert "name" in str(failed[0].version_mismatch)
+
+
+def test_a_topic_that_no_request_can_name_is_reported_and_can_be_replaced(asking: Asking) -> None:
+    cluster, consumer = asking.cluster, asking.consumer
+    cluster.append("t", 0, [b"x"])
+    consumer.assign([TopicPartition("\ud800", 0)])
+    with pytest.raises(InvalidTopicError, match="UTF-8"):
+        cluster.run(consumer, lambda: consumer.poll(1_000))
+    consumer.assign([TopicPartition("t", 0)])
+    consumer.seek(TopicPartition("t", 0), 0)
+    assert cluster.run(consumer, lambda: consumer.poll(10_000))
 
 
 def test_a_completion_that_fails_harms_nobody(asking: Asking, caplog: pytest.LogCaptureFixture) -> None:

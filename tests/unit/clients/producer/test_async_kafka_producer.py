@@ -61,6 +61,44 @@ def test_the_loop_goes_on_while_a_send_waits(bootstrap: str) -> None:
     asyncio.run(main())
 
 
+def test_a_send_does_not_overtake_those_that_queue_behind_one_that_waited(bootstrap: str) -> None:
+    async def main() -> None:
+        async with AsyncKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            accepted: list[bytes] = []
+            loop, waits, ready = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+            future = await producer.send("four", b"v")
+
+            def send_nowait(_topic: str, value: bytes, *_: object) -> object:
+                if not ready.is_set():
+                    return None
+                accepted.append(value)
+                return future
+
+            def send(_topic: str, value: bytes, *_: object) -> object:
+                loop.call_soon_threadsafe(waits.set)  # when both tasks have begun
+                assert ready.wait(60)
+                accepted.append(value)
+                return future
+
+            producer.sync.send_nowait = send_nowait  # type: ignore[method-assign, assignment]
+            producer.sync.send = send  # type: ignore[method-assign, assignment]
+
+            async def first_and_third() -> None:
+                await producer.send("four", b"first")
+                await producer.send("four", b"third")
+
+            async def second() -> None:
+                await producer.send("four", b"second")
+
+            tasks = [asyncio.ensure_future(first_and_third()), asyncio.ensure_future(second())]
+            await waits.wait()
+            ready.set()
+            await asyncio.gather(*tasks)
+            assert accepted == [b"first", b"second", b"third"]
+
+    asyncio.run(main())
+
+
 def test_callbacks_and_done_callbacks(bootstrap: str) -> None:
     async def main() -> None:
         async with AsyncKafkaProducer({"bootstrap.servers": bootstrap}) as producer:

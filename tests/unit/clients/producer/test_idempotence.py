@@ -335,6 +335,18 @@ def test_without_the_right_to_it_everything_fails_and_can_start_over() -> None:
     assert stored(cluster) == [b"w"]
 
 
+def test_an_identity_that_is_refused_is_not_requested_without_a_pause() -> None:
+    cluster, producer, _ = made()
+    cluster.fail_next(ApiKey.INIT_PRODUCER_ID, *[Errors.CLUSTER_AUTHORIZATION_FAILED] * 100)
+    started_ms = cluster.clock.hi_res_milliseconds()
+    for _ in range(200):
+        producer.sender.run_once()
+        if cluster.clock.hi_res_milliseconds() - started_ms >= 1_000:
+            break
+    assert cluster.clock.hi_res_milliseconds() - started_ms >= 1_000, "it waits"
+    assert 5 <= len(cluster.requests(ApiKey.INIT_PRODUCER_ID)) <= 11, "one in retry.backoff.ms"
+
+
 def test_after_a_fatal_error_nothing_is_sent() -> None:
     cluster, producer, manager = made()
     cluster.fail_next(ApiKey.PRODUCE, Errors.CLUSTER_AUTHORIZATION_FAILED)

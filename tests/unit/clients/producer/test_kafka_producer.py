@@ -188,6 +188,41 @@ def test_serializers() -> None:
         producer.send("t", {}, key=7)
 
 
+class OnlySerializes:
+    def serialize(self, _topic: str, _headers: object, data: str) -> bytes:
+        return data.encode()
+
+
+class Closing(OnlySerializes):
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.mechanism("P02")
+@pytest.mark.parametrize("given", [OnlySerializes, OnlySerializes()])
+def test_a_serializer_needs_no_other_method(given: object) -> None:
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer(value_serializer=given, linger_ms=0)
+    settle(cluster, producer, producer.send("t", "value"))
+    assert cluster.values("t") == [b"value"]
+    producer.close(0)
+
+
+@pytest.mark.mechanism("P13")
+def test_a_serializer_that_cannot_be_closed_does_not_keep_others_open() -> None:
+    key, value = Closing(ValueError("the key's")), Closing()
+    producer = ScriptedCluster({"t": 1}).producer(key_serializer=key, value_serializer=value)
+    with pytest.raises(ValueError, match="the key's"):
+        producer.close(0)
+    assert value.closed
+
+
 @pytest.mark.mechanism("P02")
 def test_without_a_serializer_it_is_bytes() -> None:
     cluster = ScriptedCluster({"t": 1})
@@ -235,6 +270,20 @@ def test_timestamps_and_headers() -> None:
 
 
 @pytest.mark.mechanism("P02")
+def test_a_record_that_cannot_be_encoded_leaves_no_batch_behind() -> None:
+    cluster = ScriptedCluster({"t": 1})
+    producer = cluster.producer(linger_ms=0)
+    pool = producer.accumulator.pool
+    with pytest.raises((OverflowError, ValueError)):
+        producer.send("t", b"v", timestamp_ms=2**70)
+    assert not producer.accumulator.has_incomplete
+    assert pool.available_memory() == pool.total_memory
+    future = producer.send("t", b"next")
+    settle(cluster, producer, future)
+    assert cluster.values("t") == [b"next"]
+
+
+@pytest.mark.mechanism("P02")
 def test_topics_that_are_invalid_or_forbidden() -> None:
     cluster = ScriptedCluster({"t": 1})
     producer = cluster.producer("t")
@@ -245,6 +294,20 @@ def test_topics_that_are_invalid_or_forbidden() -> None:
     cluster.fail_next(ApiKey.METADATA, Errors.TOPIC_AUTHORIZATION_FAILED)
     future = cluster.run_while(producer, lambda: producer.send("secret", b"v"))
     assert isinstance(future.exception(0), TopicAuthorizationError)
+
+
+@pytest.mark.mechanism("P02")
+@pytest.mark.parametrize(
+    ("wrong", "kind"), [(b"t", TypeError), (5, TypeError), (None, TypeError), ("\ud800", ValueError)]
+)
+def test_a_topic_that_no_request_can_name_leaves_the_producer_usable(wrong: Any, kind: type[Exception]) -> None:
+    cluster = ScriptedCluster({"t": 1, "u": 1})
+    producer = cluster.producer("t", linger_ms=0, max_block_ms=1_000)
+    with pytest.raises(kind, match="topic"):
+        cluster.run_while(producer, lambda: producer.send(wrong, b"v"))
+    future = cluster.run_while(producer, lambda: producer.send("u", b"v"))
+    settle(cluster, producer, future)
+    assert cluster.values("u") == [b"v"]
 
 
 # -- P03: which partition

@@ -265,6 +265,23 @@ class TestFuture:
 
 
 @pytest.mark.mechanism("P12")
+def test_waits_that_time_out_leave_nothing_behind() -> None:
+    target = batch()
+    future = append(target, b"v")
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            future.result(0)
+    assert not target.has_callbacks
+    called: list[str] = []
+    future.add_done_callback(lambda _future: called.append("kept"))
+    with pytest.raises(TimeoutError):
+        future.exception(0)
+    target.close()
+    target.complete(7, -1)
+    assert called == ["kept"]
+    assert future.result(0).offset == 7
+
+
 def test_what_is_learnt_about_compression() -> None:
     estimator = CompressionRatioEstimator()
     zstd = CompressionType.ZSTD

@@ -21,6 +21,7 @@ from barnabas.common.errors import (
     GroupAuthorizationError,
     KafkaTimeoutError,
     ProducerFencedError,
+    ProtocolError,
     TopicAuthorizationError,
     TransactionAbortableError,
     TransactionalIdAuthorizationError,
@@ -337,6 +338,36 @@ def test_offsets_that_are_refused(error: Errors, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         world.call(lambda: world.producer.send_offsets_to_transaction({TopicPartition("in", 0): 1}, "g"))
     assert world.manager.machine.has_fatal_error is (error is Errors.PRODUCER_FENCED)
+
+
+def test_offsets_of_an_aborted_transaction_are_not_committed_by_the_next(world: World) -> None:
+    """A record fails while the offsets wait to be sent again, so they are never acknowledged."""
+    producer = world.producer
+    first, second = TopicPartition("in", 0), TopicPartition("in", 1)
+    producer.begin_transaction()
+    world.cluster.fail_next(ApiKey.TXN_OFFSET_COMMIT, Errors.COORDINATOR_LOAD_IN_PROGRESS)
+    world.cluster.fail_next(ApiKey.PRODUCE, Errors.TOPIC_AUTHORIZATION_FAILED)
+    world.send(b"refused")
+    with pytest.raises(TopicAuthorizationError):
+        world.call(lambda: producer.send_offsets_to_transaction({first: 10}, "g"))
+    world.call(producer.abort_transaction)
+    producer.begin_transaction()
+    world.call(lambda: producer.send_offsets_to_transaction({second: 5}, "g"))
+    world.call(producer.commit_transaction)
+    assert world.cluster.committed_offsets == {("g", second): 5}
+
+
+def test_offsets_that_cannot_be_encoded(world: World) -> None:
+    producer = world.producer
+    source = TopicPartition("in", 0)
+    producer.begin_transaction()
+    with pytest.raises(ProtocolError, match="committed_offset"):
+        world.call(lambda: producer.send_offsets_to_transaction({source: 2**70}, "g"))
+    world.call(producer.abort_transaction)
+    producer.begin_transaction()
+    world.call(lambda: producer.send_offsets_to_transaction({source: 5}, "g"))
+    world.call(producer.commit_transaction)
+    assert world.cluster.committed_offsets == {("g", source): 5}
 
 
 def test_offsets_are_sent_again() -> None:

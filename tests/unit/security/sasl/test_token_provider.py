@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import random
 import subprocess
@@ -389,6 +390,18 @@ class TestLogin:
     def test_when_it_is_replaced(self, lifetime_s: int, share: float, expected_s: int) -> None:
         token = OAuthBearerToken("x", "alice", lifetime_s * 1000)
         assert RefreshSettings().refresh_at_ms(0, token, share) == pytest.approx(expected_s * 1000, abs=1)
+
+    @pytest.mark.parametrize("start_ms", [0, None])
+    def test_a_provider_that_returns_the_same_token_is_not_called_without_a_pause(self, start_ms: int | None) -> None:
+        hour_ms = 3_600_000
+        token = OAuthBearerToken("x", "alice", hour_ms, start_ms=start_ms)
+        calls = [0]
+        while calls[-1] < 2 * hour_ms:
+            calls.append(RefreshSettings().refresh_at_ms(calls[-1], token, 0.5))
+            assert calls[-1] > calls[-2]
+        assert len([call for call in calls if call < hour_ms]) < 30
+        late = [call for call in calls if call > hour_ms]
+        assert {after - before for before, after in itertools.pairwise(late)} == {RETRY_AFTER_FAILURE_MS}
 
 
 class TestTable:

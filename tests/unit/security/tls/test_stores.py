@@ -118,9 +118,11 @@ def test_a_key_of_another_certificate_is_refused(write: Write) -> None:
         (PKI.server_ec.key_pem(), "No matching CERTIFICATE entries"),
         (PKI.server_ec.key_pem() + PKI.client.pem, "Expected one private key in the PEM of .*, but found 2"),
         (PKI.server_ec.pem.replace("M", "?"), "is not valid base64"),
+        (PKI.server_ec.pem.replace("M", "\xe9"), "is not valid base64"),
+        ("-----BEGIN PRIVATE KEY----------END PRIVATE KEY-----", "is not valid base64"),
         ("\xff\xfe\x00", "No matching PRIVATE KEY entries"),
     ],
-    ids=["empty", "no key", "no certificate", "two keys", "base64", "binary"],
+    ids=["empty", "no key", "no certificate", "two keys", "base64", "not ASCII", "no body", "binary"],
 )
 def test_a_pem_file_that_is_none(write: Write, contents: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):

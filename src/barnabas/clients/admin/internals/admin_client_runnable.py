@@ -14,7 +14,7 @@ from barnabas.clients.admin.internals.steps import Promise, Task
 from barnabas.clients.common.metadata import Metadata
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.common.clock import Clock
-from barnabas.common.errors import BarnabasError, BrokerNotAvailableError, KafkaTimeoutError
+from barnabas.common.errors import BarnabasError, BrokerNotAvailableError, KafkaTimeoutError, ProtocolError
 from barnabas.network.client.client_request import ClientResponse
 from barnabas.network.client.network_client import NetworkClient
 from barnabas.network.client.node import Node
@@ -98,7 +98,11 @@ class AdminClientRunnable:
         def start() -> None:
             if not future.set_running_or_notify_cancel():
                 return
-            task = Task(operation())
+            try:
+                task = Task(operation())
+            except Exception as error:  # noqa: BLE001 - for whoever waits: wrong arguments
+                future.set_exception(error)
+                return
             self._running += 1
             task.outcome.when_done(lambda: self._finish(task.outcome, future))
             task.step()
@@ -286,7 +290,11 @@ class AdminClientRunnable:
             callback=on_complete,
             allowed_versions=call.allowed_versions,
         )
-        self._client.send(request, now)
+        try:
+            self._client.send(request, now)
+        except ProtocolError as error:  # a value of the application does not fit; nothing was sent
+            self._in_flight.discard(promise)
+            promise.reject(error)
 
     def _end(self) -> None:
         """Fails all remaining calls and operations."""

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from barnabas.clients.consumer.internals.background_future import new_future
@@ -28,18 +29,20 @@ class ApplicationEvent:
         self.future: Future[Any] = new_future()
         self.queued_ms = 0
 
-    def process(self, now: int) -> None:
+    def process(self, now: int) -> Future[Any] | None:
+        """Runs the work; returns the future that it waits for, if any."""
         try:
             outcome = self.work(now)
         except Exception as error:  # noqa: BLE001 - the application is told
             self.future.set_exception(error)
-            return
+            return None
         if isinstance(outcome, Future):
-            outcome.add_done_callback(self._copy)
-        else:
-            self.future.set_result(outcome)
+            return outcome
+        self.future.set_result(outcome)
+        return None
 
-    def _copy(self, ended: Future[Any]) -> None:
+    def copy(self, ended: Future[Any]) -> None:
+        """Takes over the outcome of the future that the work waited for."""
         error = ended.exception()
         if error is not None:
             self.future.set_exception(error)
@@ -58,6 +61,8 @@ class ApplicationEventQueue:
         """Guards both fields below. No other lock is taken inside it."""
         self._events: deque[ApplicationEvent] = deque()
         self._closed_by: Exception | None = None
+        self._unfinished: set[ApplicationEvent] = set()
+        """Events whose work waits for a future. Owned by the background thread."""
         self._wake = wake
         self._now_ms = clock.hi_res_milliseconds
         self.waited = Durations()
@@ -87,16 +92,25 @@ class ApplicationEventQueue:
                 event = self._events.popleft() if self._events else None
             if event is not None:
                 self.waited.add(now - event.queued_ms)
-                event.process(now)
+                pending = event.process(now)
+                if pending is not None:
+                    self._unfinished.add(event)
+                    pending.add_done_callback(partial(self._finish, event))
         self.processed.add(self._now_ms() - now)
 
+    def _finish(self, event: ApplicationEvent, ended: Future[Any]) -> None:
+        if event in self._unfinished:
+            self._unfinished.remove(event)
+            event.copy(ended)
+
     def close(self, error: Exception) -> None:
-        """Rejects all events, because the background thread has ended."""
+        """Rejects all events, and fails those that are not finished, because the background thread has ended."""
         with self._lock:
             self._closed_by = error
             left = list(self._events)
             self._events.clear()
-        for event in left:
+        unfinished, self._unfinished = self._unfinished, set()
+        for event in (*unfinished, *left):
             event.future.set_exception(error)
 
     def __len__(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from barnabas.clients.consumer.internals.durations import Durations
@@ -72,6 +72,11 @@ class BackgroundEventQueue:
         """Puts an event back that was drained too early, without a wake-up."""
         with self._lock:
             self._events.append(event)
+
+    def put_back(self, events: Iterable[BackgroundEvent]) -> None:
+        """Puts drained events back to the front of the queue, in their order."""
+        with self._lock:
+            self._events.extendleft(reversed(list(events)))
 
     def drain(self) -> list[Any]:
         """Returns all events, oldest first."""

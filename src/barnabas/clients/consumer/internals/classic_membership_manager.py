@@ -219,8 +219,7 @@ class ClassicMembershipManager:
         Joining again would fence that process in turn, without end. Only a new subscription ends this state."""
         log.error("The group instance id %s has been fenced by another instance", self._config.group_instance_id)
         self._is_fenced = True
-        self._attempt += 1
-        self._move_to(_R.IDLE)
+        self._abandon_attempt()
         self.reset_generation("the group instance id was fenced", reset_member_id=True)
         self.report(FencedInstanceIdError())
         lost = self._listeners.invoke(RebalanceCallback.LOST, self._subscriptions.assignment.partitions)
@@ -602,6 +601,15 @@ class ClassicMembershipManager:
             self._needs_prepare = False
             self._move_to(_R.READY_TO_JOIN)
 
+    def _abandon_attempt(self) -> None:
+        """Ends the current join attempt, whose responses are ignored from now on.
+
+        Nothing else would note the response to a JoinGroup that is in flight: without the reset, the member could never
+        join again."""
+        self._attempt += 1
+        self._join_state.reset()
+        self._move_to(_R.IDLE)
+
     # -- assignment
 
     def _complete(self, assignor: ConsumerPartitionAssignor, assignment: Assignment, now: int) -> None:
@@ -688,8 +696,7 @@ class ClassicMembershipManager:
         future: Future[None] = new_future()
         self._leaving = future
         self._leave_deadline_ms = deadline_ms
-        self._attempt += 1
-        self._move_to(_R.IDLE)
+        self._abandon_attempt()
         lost = not self.generation.is_valid or self.state in _REBALANCING
         kind = RebalanceCallback.LOST if lost else RebalanceCallback.REVOKED
         self._subscriptions.assignment.mark_pending_revocation(self._subscriptions.assignment.partitions())
@@ -721,8 +728,7 @@ class ClassicMembershipManager:
         if self._config.group_instance_id is None and self.generation.member_id:
             self._leave_reason = reason
         else:
-            self._attempt += 1
-            self._move_to(_R.IDLE)
+            self._abandon_attempt()
             self.reset_generation("consumer pro-actively leaving the group", reset_member_id=True)
         self._poll_timer.reset(now)
 
@@ -732,8 +738,7 @@ class ClassicMembershipManager:
         builder = classic_requests.LeaveGroupBuilder(self._config, self.generation, self._leave_reason)
         log.info("Member %s leaves the group: %s", self.generation.member_id, self._leave_reason)
         self._leave_reason = None
-        self._attempt += 1
-        self._move_to(_R.IDLE)
+        self._abandon_attempt()
         if self._leaving is None:
             self.reset_generation("consumer pro-actively leaving the group", reset_member_id=True)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, TypeAlias, TypeVar
@@ -91,6 +92,7 @@ class ConsumerCore:
             while True:
                 wanted = next(steps)
                 if isinstance(wanted, Awaitable):
+                    steps.close()
                     raise TypeError("a coroutine as a listener needs an AsyncKafkaConsumer")
                 wait(wanted)
         except StopIteration as stop:
@@ -143,24 +145,32 @@ class ConsumerCore:
         """Calls listeners and callbacks.
 
         The first error is raised after all have been called, or kept for the next poll if this is not a poll."""
-        first: BaseException | None = None
-        events = self._background_events.drain()
-        if not events:
+        if not self._background_events:
             return
+        first: BaseException | None = None
+        events = deque(self._background_events.drain())
         started_ms = self.now()
-        for event in events:
-            if isinstance(event, RebalanceListenerEvent):
-                error = yield from self._call_listener(event)
-                first = first or error
-            elif isinstance(event, CallbackEvent):
-                event.call()
-            elif isinstance(event, OffsetsCommittedEvent):
-                self.parts.interceptors.on_commit(event.offsets)
-            elif isinstance(event, ErrorEvent):
-                if not raise_errors:
-                    self._background_events.put_quietly(event)
-                else:
-                    first = first or event.error
+        try:
+            while events:
+                event = events.popleft()
+                if isinstance(event, RebalanceListenerEvent):
+                    error = yield from self._call_listener(event)
+                    first = first or error
+                elif isinstance(event, CallbackEvent):
+                    try:
+                        event.call()
+                    except Exception as error:  # noqa: BLE001 - raised when the others have been called
+                        first = first or error
+                elif isinstance(event, OffsetsCommittedEvent):
+                    self.parts.interceptors.on_commit(event.offsets)
+                elif isinstance(event, ErrorEvent):
+                    if not raise_errors:
+                        self._background_events.put_quietly(event)
+                    else:
+                        first = first or event.error
+        finally:
+            # The task was cancelled, or the thread interrupted. A lost event could stop a rebalance for ever.
+            self._background_events.put_back(events)
         self._background_events.processed.add(self.now() - started_ms)
         if first is not None:
             raise first
@@ -168,17 +178,20 @@ class ConsumerCore:
     def _call_listener(self, event: RebalanceListenerEvent) -> Steps[Exception | None]:
         self.buffer.retain_all(self.subscriptions.assignment.partitions())
         group = self.group
-        failed: Exception | None = None
+        # If it neither returns nor raises an Exception, its task was cancelled, or the thread was interrupted.
+        failed: Exception | None = BarnabasError("The rebalance listener was interrupted")
         started_ms = self.now()
         try:
             outcome = getattr(event.listener, f"on_partitions_{event.kind.value}")(event.partitions)
             if isinstance(outcome, Awaitable):
                 yield outcome
             group.metrics.listener_called(event.kind, self.now() - started_ms)
+            failed = None
         except Exception as error:
             log.debug("The rebalance listener failed", exc_info=True)
             failed = error
-        self.tell("listener done", lambda _now: group.listener_done(event.id, failed))
+        finally:
+            self.tell("listener done", lambda _now: group.listener_done(event.id, failed))
         return failed
 
     # -- polling

@@ -14,7 +14,7 @@ from barnabas.clients.common.network_client import (
     NetworkSettings,
     make_network_client,
 )
-from barnabas.clients.common.plug_ins import configured, load_class
+from barnabas.clients.common.plug_ins import close_all, configured, load_class
 from barnabas.clients.common.telemetry.client_telemetry_reporter import ClientTelemetryReporter
 from barnabas.clients.consumer.consumer_config import CONFIG, ConsumerConfig, IsolationLevel
 from barnabas.clients.consumer.deserialization import Deserializer, as_deserializer
@@ -218,6 +218,4 @@ class ConsumerParts:
     def close_plug_ins(self) -> None:
         self.interceptors.close()
         self.metrics.close()
-        for plug_in in (self.key_deserializer, self.value_deserializer):
-            if plug_in is not None:
-                plug_in.close()
+        close_all(self.key_deserializer, self.value_deserializer)

@@ -11,7 +11,13 @@ from barnabas.clients.consumer.internals.consumer_metadata import ConsumerMetada
 from barnabas.clients.consumer.internals.durations import Durations
 from barnabas.clients.consumer.internals.request_managers import FOREVER, UnsentRequest
 from barnabas.common.clock import Clock
-from barnabas.common.errors import BarnabasError, InvalidTopicError, TopicAuthorizationError
+from barnabas.common.errors import (
+    BarnabasError,
+    InvalidTopicError,
+    ProtocolError,
+    TopicAuthorizationError,
+    UnsupportedVersionError,
+)
 from barnabas.network.client.client_request import ClientResponse
 from barnabas.network.client.network_client import NetworkClient
 from barnabas.network.client.node import Node
@@ -122,17 +128,20 @@ class NetworkClientDelegate:
         return wait_ms
 
     def _send(self, request: UnsentRequest, node: Node, timeout_ms: int, now: int) -> None:
-        self.client.send(
-            self.client.new_client_request(
-                node.id_string,
-                request.body,
-                now,
-                request_timeout_ms=timeout_ms,
-                callback=request.on_complete,
-                allowed_versions=request.allowed_versions,
-            ),
+        made = self.client.new_client_request(
+            node.id_string,
+            request.body,
             now,
+            request_timeout_ms=timeout_ms,
+            callback=request.on_complete,
+            allowed_versions=request.allowed_versions,
         )
+        try:
+            self.client.send(made, now)
+        except ProtocolError as error:
+            # A value of the application does not fit, in any version. The requests behind this one are still sent.
+            mismatch = UnsupportedVersionError(str(error))
+            self._complete(request, ClientResponse(made, made.allowed_versions.highest, now, version_mismatch=mismatch))
 
     def _give_up(self, request: UnsentRequest, now: int, *, timed_out: bool) -> None:
         node = request.node
@@ -152,6 +161,11 @@ class NetworkClientDelegate:
         )
         if error is not None:
             self._background_events.put(ErrorEvent(error))
+        self._complete(request, response)
+
+    @staticmethod
+    def _complete(request: UnsentRequest, response: ClientResponse) -> None:
+        """Completes a request that was not sent."""
         try:
             request.on_complete(response)
         except Exception:

@@ -59,3 +59,6 @@ class OpenTransaction:
         self.new_partitions.clear()
         self.pending_partitions.clear()
         self.partitions.clear()
+        # Offsets that were never acknowledged belong to the transaction that has ended. Kept, the next one would commit
+        # them, and records that were read for the aborted one would be skipped.
+        self.pending_offset_commits.clear()

@@ -110,13 +110,23 @@ class ProduceRequestResult:
 
         self.add_listener(listener)
         deadline = None if timeout_ms is None else clock.hi_res_milliseconds() + timeout_ms
-        with ended:
-            while not is_over:
-                remaining = None if deadline is None else deadline - clock.hi_res_milliseconds()
-                if remaining is not None and remaining <= 0:
-                    return False
-                clock.wait(ended, remaining)
-        return True
+        try:
+            with ended:
+                while not is_over:
+                    remaining = None if deadline is None else deadline - clock.hi_res_milliseconds()
+                    if remaining is not None and remaining <= 0:
+                        return False
+                    clock.wait(ended, remaining)
+            return True
+        finally:
+            if not is_over:
+                self._remove_listener(listener)  # an application may try again and again
+
+    def _remove_listener(self, listener: Callable[[], None]) -> None:
+        with self._lock:
+            if self._listeners is not None and listener in self._listeners:
+                self._listeners.remove(listener)
+                self._listeners = self._listeners or None
 
     def wait_for_all(self, clock: Clock = SYSTEM_CLOCK) -> None:
         """Blocks until this result and those of all its splits are done."""

@@ -180,14 +180,13 @@ class RecordAccumulator:
                             and partitioner.update_partition_info(sticky, 0, snapshot)
                         ):
                             continue
-                    if future is None and (
-                        reserved
-                        or (not abort_on_new_batch and self.pool.try_allocate(max(self.config.batch_size, size)))
-                    ):
-                        reserved = 0
+                    if future is None and not reserved and not abort_on_new_batch:
+                        wanted = max(self.config.batch_size, size)
+                        reserved = wanted if self.pool.try_allocate(wanted) else 0
+                    if future is None and reserved:
                         batch = None
-                        future = self._add_batch(queue, size).builder.accept(*record, sticky is not None, True)
-                        assert future is not None, "the first record always fits"
+                        future = self._add_batch(queue, size, record, sticky is not None)
+                        reserved = 0
                     if future is not None:
                         self._open(queue, entry, sticky, snapshot)
                         # A batch that was ready before gives the I/O thread no new work. Neither does a third batch:
@@ -283,10 +282,12 @@ class RecordAccumulator:
         builder.max_size = wanted
         return True
 
-    def _add_batch(self, queue: PartitionQueue, record_size: int) -> ProducerBatch:
-        """Adds a batch for a record of this size to the end of a queue, whose lock is held. Its memory is reserved."""
+    def _add_batch(
+        self, queue: PartitionQueue, size: int, record: AcceptArguments, sticky: bool
+    ) -> FutureRecordMetadata:
+        """Adds a batch with this record to the end of a queue, whose lock is held. Its memory is reserved."""
         config = self.config
-        size = max(config.batch_size, record_size)
+        size = max(config.batch_size, size)
         builder = RecordBatchBuilder(
             compression=config.compression,
             level=config.compression_level,
@@ -300,11 +301,14 @@ class RecordAccumulator:
             reserved_bytes=size,
             now=self._now,
         )
+        # Before the batch is in the queue: a record that cannot be encoded raises, and an empty batch must not be sent.
+        future: FutureRecordMetadata | None = builder.accept(*record, sticky, True)
+        assert future is not None, "the first record always fits"
         queue.batches.append(batch)
         queue.open_batch_is_ready = False  # before `open_batch`, which is read without the lock
         queue.open_batch = builder
         self.incomplete.add(batch)
-        return batch
+        return future
 
     # -- ready
 

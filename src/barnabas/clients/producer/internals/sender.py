@@ -32,6 +32,7 @@ from barnabas.common.errors import (
     BarnabasError,
     ClusterAuthorizationError,
     Errors,
+    ProtocolError,
     TransactionalIdAuthorizationError,
 )
 from barnabas.common.identifiers import ZERO_UUID, Uuid
@@ -290,7 +291,16 @@ class Sender:
         )
         log.debug("Sending %s to node %s", handler.operation, node)
         manager.requests.in_flight_correlation_id = request.correlation_id
-        self._client.send(request, now)
+        try:
+            self._client.send(request, now)
+        except ProtocolError as error:
+            # A value of the application does not fit: an offset or its metadata. No response will come.
+            manager.requests.in_flight_correlation_id = None
+            if manager.machine.state is State.INITIALIZING:
+                handler.fatal_error(error)
+            else:
+                handler.abortable_error(error)
+            return None
         self._client.poll(response_timeout_ms, self._now())
         return None
 

@@ -120,6 +120,8 @@ class TransactionManager:
         self._epoch_bump_required = False
         self._to_rewrite: set[TopicPartition] = set()
         """Partitions whose sequences restart at 0 when the epoch is bumped."""
+        self._init_not_before_ms = 0
+        """When an idempotent producer may request its identity again, after this was not authorized."""
 
     # -- transactional operations
 
@@ -271,6 +273,7 @@ class TransactionManager:
         """Starts over after an authorization error: the application may get the permission and reuse this producer."""
         with self.lock:
             self.machine.transition_to(State.UNINITIALIZED)
+            self._init_not_before_ms = self.clock.hi_res_milliseconds() + self.retry_backoff_ms
             self._operation.fail(error)
 
     def maybe_transition_to_error_state(self, error: Exception) -> None:
@@ -347,7 +350,9 @@ class TransactionManager:
                 self._bump_idempotent_epoch()
             if self.machine.state is not State.INITIALIZING and not self.producer_id_and_epoch.is_valid:
                 self.machine.transition_to(State.INITIALIZING)
-                self.requests.push(InitProducerIdHandler(self, NO_PRODUCER, is_epoch_bump=False))
+                handler = InitProducerIdHandler(self, NO_PRODUCER, is_epoch_bump=False)
+                handler.not_before_ms = self._init_not_before_ms
+                self.requests.push(handler)
 
     def _bump_idempotent_epoch(self) -> None:
         identity = self.producer_id_and_epoch
