@@ -536,6 +536,8 @@ class Selector:
                 raise error
             if not flags & PREPARE:
                 if flags & HELD:
+                    # The reactor does not report the read that found no memory if the turn had read much before.
+                    self._out_of_memory |= channel.out_of_memory
                     self._watch(channel, channel.events & ~READ)
                 elif flags & NOTHING:
                     self._nothing_received(channel)
