@@ -23,6 +23,7 @@ from typing import Any, Final
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.memory_reuse import empty
+from barnabas.network.reactor.send import FileRegion
 from barnabas.network.server.plane import ProcessorHandle
 from barnabas.network.server.response import (
     CLOSE_CONNECTION,
@@ -413,6 +414,7 @@ class RequestChannel:
             empty(parts)
             parts = [whole]
         response = BulkResponse(parts, request)
+        response.memory = sum(len(part) for part in parts if type(part) is not FileRegion)
         response.since_ns = self._now()
         with self._lock:
             self._bulk.respond(response)
