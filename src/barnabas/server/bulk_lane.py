@@ -46,7 +46,8 @@ class BulkLane:
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._waiting: deque[Request] = deque()
+        self.waiting: deque[Request] = deque()
+        """The queued requests. It may be tested for emptiness without the lock."""
         self._waiting_bytes = 0
         self.running: set[Request] = set()
         """The requests that handlers are running. It may be tested for emptiness without the lock."""
@@ -55,23 +56,23 @@ class BulkLane:
         self._unsent: list[weakref.ref[BulkResponse]] = []
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def put(self, request: Request) -> bool:
         """Queues a request; returns False if there is no room for it."""
-        if self._waiting and self._waiting_bytes + request.size > BULK_QUEUE_BYTES:
+        if self.waiting and self._waiting_bytes + request.size > BULK_QUEUE_BYTES:
             return False
-        self._waiting.append(request)
+        self.waiting.append(request)
         self._waiting_bytes += request.size
         return True
 
     @property
     def is_ready(self) -> bool:
         """Whether a request can be started now."""
-        return bool(self._waiting) and len(self.running) < self._width and self._unsent_bytes() < BULK_RESPONSE_BYTES
+        return bool(self.waiting) and len(self.running) < self._width and self._unsent_bytes() < BULK_RESPONSE_BYTES
 
     def start(self) -> Request:
-        request = self._waiting.popleft()
+        request = self.waiting.popleft()
         self._waiting_bytes -= request.size
         self.running.add(request)
         self.without_response.add(request)
@@ -90,7 +91,7 @@ class BulkLane:
 
     def stalled(self, now_ns: int) -> Request | None:
         """Returns the request whose unread response has blocked others for too long, if there is one."""
-        if not self._waiting or (total := self._unsent_bytes()) < BULK_RESPONSE_BYTES:
+        if not self.waiting or (total := self._unsent_bytes()) < BULK_RESPONSE_BYTES:
             return None
         average = total // len(self._unsent)
         for index, reference in enumerate(self._unsent):

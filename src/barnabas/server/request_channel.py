@@ -244,13 +244,16 @@ class RequestChannel:
         """
         handler = self._handler
         with self._lock:
-            bulk_ready = self._bulk.is_ready
+            waiting = self._bulk.waiting
+            bulk_ready = bool(waiting) and self._bulk.is_ready
             if not self.requests and not self.callbacks and not bulk_ready:
                 self._wait_as_idle(handler, timeout_ms)
                 self._close_stalled()
                 bulk_ready = self._bulk.is_ready
                 if not self.requests and not self.callbacks and not bulk_ready:
                     return None
+            elif waiting and not bulk_ready:
+                self._close_stalled()
             if not handler.draining:
                 handler.draining = True
                 self._draining += 1

@@ -243,6 +243,23 @@ def test_who_leaves_a_response_unread_while_others_wait_is_cut_off() -> None:
     del unread
 
 
+def test_who_leaves_a_response_unread_is_cut_off_by_busy_handlers_too() -> None:
+    b = Bench()
+    b.channel.send_bulk([b.request(1), b.request(2)])
+    first = b.take()
+    assert first is not None
+    b.channel.send_parts(first, [bytes(BULK_RESPONSE_BYTES)])
+    b.channel.finish_bulk()
+    unread = b.processor.next_response()
+    b.clock.advance(STALLED_MS)
+    ordinary = b.request(3)
+    b.channel.send_requests([ordinary])  # a busy broker: no handler ever finds the queue empty
+    assert b.take() is ordinary
+    response = b.processor.next_response()
+    assert (response.kind, response.request) == (DROP_CONNECTION, first)
+    del unread
+
+
 def test_nobody_is_cut_off_if_nobody_waits() -> None:
     b = Bench()
     b.channel.send_bulk([b.request(1)])
