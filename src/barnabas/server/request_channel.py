@@ -42,6 +42,7 @@ from barnabas.server.envelope import enveloped_parts
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
+from barnabas.server.throttling import ThrottledConnection
 
 log = logging.getLogger(__name__)
 
@@ -395,11 +396,11 @@ class RequestChannel:
         with suppress(AlreadyRespondedError):
             self.close_connection(request)
 
-    def start_throttling(self, request: Request) -> None:
-        self._route(NetworkResponse(START_THROTTLING, request))
+    def start_throttling(self, client: Request | ThrottledConnection) -> None:
+        self._route(NetworkResponse(START_THROTTLING, client))
 
-    def end_throttling(self, request: Request) -> None:
-        self._route(NetworkResponse(END_THROTTLING, request))
+    def end_throttling(self, client: Request | ThrottledConnection) -> None:
+        self._route(NetworkResponse(END_THROTTLING, client))
 
     def update_error_metrics(self, request: Request, error: Errors, count: int = 1) -> None:
         self.times.of(request.api_key).mark_error(error, count)
