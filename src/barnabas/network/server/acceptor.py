@@ -127,12 +127,12 @@ class Acceptor:
 
     def add_processors(self, count: int) -> None:
         """Creates processors, and starts them if the listener is running."""
-        made = [self._make_processor(self.endpoint) for _ in range(count)]
-        with self._start_lock:
-            with self._processors_lock:
-                self.processors.extend(made)
-            if self._running:
-                for processor in made:
+        for _ in range(count):
+            processor = self._make_processor(self.endpoint)
+            with self._start_lock:
+                with self._processors_lock:
+                    self.processors.append(processor)
+                if self._running:
                     processor.start()
 
     def remove_processors(self, count: int) -> list[Processor]:
