@@ -41,6 +41,7 @@ from barnabas.network.server.response import (
 from barnabas.network.transport.local.server import LocalConnections
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
+from barnabas.protocol.messages.api_versions import SOFTWARE, ApiVersionsRequest
 
 log = LimitedLogger(logging.getLogger(__name__))
 
@@ -377,15 +378,17 @@ class Processor:
                 context.client_software_name, context.client_software_version = channel.client_information
 
     def _note_client_software(self, channel: KafkaChannel, header: ParsedHeader, payload: memoryview) -> None:
-        """Records the client's software (KIP-511). For an unreadable request, its handler responds with an error."""
+        """Records the client's software (KIP-511). To an invalid request, its handler responds with an error."""
         context = channel.context
         with suppress(ProtocolError, UnsupportedVersionError):
             if header.api_version >= 3 and header.api_version in header.api_key.versions:
-                body, _ = header.api_key.request.decode_from(payload, header.api_version, header.body_start)
-                context.client_software_name = body.client_software_name  # type: ignore[attr-defined]
-                context.client_software_version = body.client_software_version  # type: ignore[attr-defined]
+                body, _ = ApiVersionsRequest.decode_from(payload, header.api_version, header.body_start)
+                software = body.client_software_name, body.client_software_version
+                if not all(map(SOFTWARE.fullmatch, software)):
+                    return
+                context.client_software_name, context.client_software_version = software
                 if self._local is not None:
-                    self._local.note_request(channel, body)  # type: ignore[arg-type]
+                    self._local.note_request(channel, body)
         if self._local is not None and context.client_software_name == SOFTWARE_NAME:
             self._local.offer_to(channel)
 
