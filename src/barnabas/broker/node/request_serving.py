@@ -28,6 +28,7 @@ from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_metrics import RequestTimes
 
 NAME_PREFIX = "data-plane"
+_BLOCKED = "AcceptorBlockedPercent"
 
 
 def startup_seconds(config: KafkaConfig) -> float | None:
@@ -71,6 +72,7 @@ class RequestServing:
         self._role = role
         self._quotas = quotas
         self._idle_time = idle_time
+        self._acceptors = KafkaMetricsGroup(registry, "kafka.network", "Acceptor")
         parallel = HandOff.default() is HandOff.QUEUE
         self.channel = RequestChannel(
             config.queued_max_requests,
@@ -147,6 +149,8 @@ class RequestServing:
         assert self.security is not None
         self.socket_server.remove_listeners(names)
         self.security.forget(names)
+        for name in names:
+            self._acceptors.remove_metric(_BLOCKED, {"listener": name})
 
     def is_open(self, listener: str) -> bool:
         return self.socket_server is not None and listener in self.socket_server.acceptors
@@ -175,9 +179,7 @@ class RequestServing:
     # -- metrics
 
     def _acceptor_blocked(self, listener: str) -> Callable[[int], None]:
-        group = KafkaMetricsGroup(self._registry, "kafka.network", "Acceptor")
-        meter = group.new_idle_meter("AcceptorBlockedPercent", "blocked time", tags={"listener": listener})
-        return meter.mark
+        return self._acceptors.new_idle_meter(_BLOCKED, "blocked time", tags={"listener": listener}).mark
 
     def _add_gauges(self, server: SocketServer) -> None:
         if self._role != "broker":

@@ -14,6 +14,7 @@ from barnabas.broker.node.request_serving import RequestServing, startup_seconds
 from barnabas.common.clock import MockClock
 from barnabas.embedded import EmbeddedBroker
 from barnabas.metrics.yammer.registry import Gauge, MetricsRegistry
+from barnabas.network.server.endpoint import Endpoint
 
 
 def serving_of(broker: EmbeddedBroker) -> RequestServing:
@@ -84,6 +85,21 @@ def test_queues_and_memory_can_be_looked_at() -> None:
         assert found["MemoryPoolAvailable"] == 200_000_000
         assert found["MemoryPoolUsed"] == 0
         assert found["ExpiredConnectionsKilledCount"] == 0
+
+
+def test_the_metrics_of_a_listener_are_removed_with_it() -> None:
+    with EmbeddedBroker() as broker:
+        serving, registry = serving_of(broker), broker.server.shared.registry
+
+        def listeners() -> set[str | None]:
+            return {name.tags.get("listener") for name in registry.metrics if name.name == "AcceptorBlockedPercent"}
+
+        before = listeners()
+        for _ in range(2):
+            serving.add_listeners(broker.server.config, [Endpoint("LATE", host="127.0.0.1", port=0)])
+            assert listeners() == before | {"LATE"}
+            serving.remove_listeners(["LATE"])
+            assert listeners() == before
 
 
 def test_to_close_what_was_never_opened_does_no_harm() -> None:
