@@ -53,6 +53,9 @@ CONNECTION_QUEUE_SIZE = 20
 REGISTERED_NS = 500_000
 """How long one turn registers new connections: one with TLS takes 0.1 to 0.2 ms. The rest waits for the next turn."""
 POLL_MS = 300
+MOST_NOTED_BYTES = 4096
+"""The size of an ApiVersions request up to which this thread parses it. They have a hundred bytes, and larger ones may
+have millions of tagged fields."""
 
 DisconnectListener = Callable[[str], None]
 
@@ -339,7 +342,7 @@ class Processor:
                 if has_sessions and self._is_taken_by_session(channel, header, payload, now):
                     continue
                 request = plane.new_request(self.id, channel.context, header, payload, self._pool, now)
-                if header[0] is API_VERSIONS:
+                if header[0] is API_VERSIONS and len(payload) <= MOST_NOTED_BYTES:
                     self._note_client_software(channel, header, payload)
             except Exception as error:  # noqa: BLE001 - this connection's end, not the processor's
                 self.bad_requests += 1
@@ -378,7 +381,10 @@ class Processor:
                 context.client_software_name, context.client_software_version = channel.client_information
 
     def _note_client_software(self, channel: KafkaChannel, header: ParsedHeader, payload: memoryview) -> None:
-        """Records the client's software (KIP-511). To an invalid request, its handler responds with an error."""
+        """Records the client's software (KIP-511), before the request is handled.
+
+        To an invalid request, its handler responds with an error. It also records the software, for a large request.
+        """
         context = channel.context
         with suppress(ProtocolError, UnsupportedVersionError):
             if header.api_version >= 3 and header.api_version in header.api_key.versions:
