@@ -19,7 +19,7 @@ from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
-from barnabas.server.throttling import NO_QUOTAS, QuotaManagers, ThrottleCallback
+from barnabas.server.throttling import NO_QUOTAS, QuotaManagers, ThrottleCallback, ThrottledConnection
 from network_fixtures import FakeProcessorHandle, request_from
 
 R = TypeVar("R", bound=Response)
@@ -77,7 +77,11 @@ class HandlerBench:
 
     def responses(self, request: Request) -> list[Any]:
         """All that was said about a request, in order."""
-        return [response for response in self.processor.responses.queue if response.request is request]
+
+        def concerns(client: Any) -> bool:
+            return client is request or (isinstance(client, ThrottledConnection) and client.context is request.context)
+
+        return [response for response in self.processor.responses.queue if concerns(response.request)]
 
     def answer(self, request: Request) -> Any:
         """What was sent for a request, decoded in its own version."""

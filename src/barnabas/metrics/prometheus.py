@@ -42,7 +42,8 @@ exporter shows the mean since the broker started, which hardly changes after a w
 minute.
 
 A gauge whose value is not a number is left out, as in the exporter. (A text of ``raft-metrics`` becomes a label of a
-sample with the value 1.) A gauge that fails is left out and logged: a page without one value is better than no page.
+sample with the value 1.) A gauge that fails is left out and logged, and so are the remaining families of a source that
+fails: a page without one value is better than no page.
 """
 
 from __future__ import annotations
@@ -133,9 +134,12 @@ class _Collector:
         return sorted(found, key=lambda family: family.name)
 
     def add_families(self, source: FamilySource) -> None:
-        for family in source.families(self._selection):
-            if self._selection.names(family.name):
-                self._families[family.name] = family
+        try:
+            for family in source.families(self._selection):
+                if self._selection.names(family.name):
+                    self._families[family.name] = family
+        except Exception:  # noqa: BLE001 - it may run any code of the broker; see the module docstring
+            _log.warning("Cannot read all metrics of %s", type(source).__name__, exc_info=True)
 
     def add_yammer_metric(self, name: MBeanName, metric: YammerMetric) -> None:
         prefix = f"{name.domain}_{name.type}_"

@@ -11,12 +11,12 @@ id, for its logs and quotas, in a request of any API and version, even an unknow
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas._kernels import headers
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.codec.runtime import unknown_tags
+from barnabas.protocol.codec.runtime import long_uvarint, read_uvarint
 from barnabas.protocol.fields import int16, int32, string
 from barnabas.protocol.message import Buffer, Message
 from barnabas.protocol.versions import LATEST
@@ -47,6 +47,8 @@ class ParsedHeader(NamedTuple):
     body_start: int
 
 
+MOST_TAGS: Final = 64
+"""How many tagged fields a header may have. A network thread skips them before it knows the client."""
 _FIXED = struct.Struct(">hhih")
 _unpack_fixed = _FIXED.unpack_from
 _APIS = {int(key): (key, key.flexible.lowest if key.flexible.highest >= 0 else LATEST + 1) for key in ApiKey}
@@ -99,10 +101,18 @@ def _skip_tags(buffer: Buffer, start: int, api_key: ApiKey, version: int) -> int
     try:
         count = buffer[start]
         start += 1
-        if count:
-            _, start = unknown_tags(buffer, start, len(buffer), count)
+        if count > 127:
+            count, start = long_uvarint(buffer, start, count)
+        for _ in range(min(count, MOST_TAGS)):
+            _, start = read_uvarint(buffer, start)
+            size, start = read_uvarint(buffer, start)
+            start += size
+        if start > len(buffer):
+            raise IndexError
     except (IndexError, ProtocolError):
         raise ProtocolError(f"{api_key.title} v{version} header: broken tagged fields before byte {start}") from None
+    if count > MOST_TAGS:
+        raise ProtocolError(f"{api_key.title} v{version} header: {count} tagged fields, allowed are {MOST_TAGS}")
     return start
 
 

@@ -16,7 +16,6 @@ Barnabas clients on this machine are also offered a socket that is not TCP (`tra
 
 from __future__ import annotations
 
-import re
 from typing import Final, Protocol
 
 from barnabas.common.errors import (
@@ -33,12 +32,11 @@ from barnabas.network.transport.local.offer import (
     says_references,
 )
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.api_versions import SOFTWARE, ApiVersionsRequest, ApiVersionsResponse
 from barnabas.server.request import Request
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 
-_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FIRST_WITH_SOFTWARE: Final = 3
 _FIRST_WITH_CLUSTER: Final = 5
 _NO_NODE_ID: Final = -1
@@ -98,7 +96,7 @@ class ApiVersionsHandler:
         body = request.body
         assert isinstance(body, ApiVersionsRequest)
         if version >= _FIRST_WITH_SOFTWARE and not (
-            _SOFTWARE.fullmatch(body.client_software_name) and _SOFTWARE.fullmatch(body.client_software_version)
+            SOFTWARE.fullmatch(body.client_software_name) and SOFTWARE.fullmatch(body.client_software_version)
         ):
             return InvalidRequestError("The client's software has no proper name or version.")
         if version >= _FIRST_WITH_CLUSTER:

@@ -23,6 +23,7 @@ from typing import Any, Final
 from barnabas.common.clock import Clock
 from barnabas.common.errors import Errors
 from barnabas.common.memory_reuse import empty
+from barnabas.network.reactor.send import FileRegion
 from barnabas.network.server.plane import ProcessorHandle
 from barnabas.network.server.response import (
     CLOSE_CONNECTION,
@@ -41,6 +42,7 @@ from barnabas.server.envelope import enveloped_parts
 from barnabas.server.request import Request
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
+from barnabas.server.throttling import ThrottledConnection
 
 log = logging.getLogger(__name__)
 
@@ -243,13 +245,16 @@ class RequestChannel:
         """
         handler = self._handler
         with self._lock:
-            bulk_ready = self._bulk.is_ready
+            waiting = self._bulk.waiting
+            bulk_ready = bool(waiting) and self._bulk.is_ready
             if not self.requests and not self.callbacks and not bulk_ready:
                 self._wait_as_idle(handler, timeout_ms)
                 self._close_stalled()
                 bulk_ready = self._bulk.is_ready
                 if not self.requests and not self.callbacks and not bulk_ready:
                     return None
+            elif waiting and not bulk_ready:
+                self._close_stalled()
             if not handler.draining:
                 handler.draining = True
                 self._draining += 1
@@ -391,11 +396,11 @@ class RequestChannel:
         with suppress(AlreadyRespondedError):
             self.close_connection(request)
 
-    def start_throttling(self, request: Request) -> None:
-        self._route(NetworkResponse(START_THROTTLING, request))
+    def start_throttling(self, client: Request | ThrottledConnection) -> None:
+        self._route(NetworkResponse(START_THROTTLING, client))
 
-    def end_throttling(self, request: Request) -> None:
-        self._route(NetworkResponse(END_THROTTLING, request))
+    def end_throttling(self, client: Request | ThrottledConnection) -> None:
+        self._route(NetworkResponse(END_THROTTLING, client))
 
     def update_error_metrics(self, request: Request, error: Errors, count: int = 1) -> None:
         self.times.of(request.api_key).mark_error(error, count)
@@ -413,6 +418,7 @@ class RequestChannel:
             empty(parts)
             parts = [whole]
         response = BulkResponse(parts, request)
+        response.memory = sum(len(part) for part in parts if type(part) is not FileRegion)
         response.since_ns = self._now()
         with self._lock:
             self._bulk.respond(response)

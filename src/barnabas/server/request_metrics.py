@@ -18,6 +18,7 @@ from barnabas.metrics.yammer.meter import EventCount, Meter
 from barnabas.metrics.yammer.registry import KafkaMetricsGroup, MetricsRegistry
 from barnabas.network.server.response import AnyResponse
 from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.versions import VersionRange
 
 if TYPE_CHECKING:
     from barnabas.server.request import Request
@@ -37,6 +38,8 @@ TIMES = (
     "TotalTimeMs",
 )
 _NS_PER_MS = 1_000_000
+_UNSUPPORTED = -1
+"""Stands for all versions that are not supported."""
 
 CompletionListener = Callable[["Request", AnyResponse, int], None]
 """Called for requests that have ended, with the end time. The recorder skips the next `untold` requests."""
@@ -45,10 +48,11 @@ CompletionListener = Callable[["Request", AnyResponse, int], None]
 class ApiMetrics:
     """The metrics of one API, or of one kind of fetch."""
 
-    __slots__ = ("_errors", "_group", "_tags", "counts", "histograms", "rates", "table")
+    __slots__ = ("_errors", "_group", "_tags", "_versions", "counts", "histograms", "rates", "table")
 
-    def __init__(self, group: KafkaMetricsGroup, name: str) -> None:
+    def __init__(self, group: KafkaMetricsGroup, name: str, versions: VersionRange) -> None:
         self._group = group
+        self._versions = versions
         self._tags = {"request": name}
         self.histograms = group.new_histogram_set((*TIMES, "RequestBytes"), tags=self._tags, divisor=_NS_PER_MS)
         self.table = self.histograms.table
@@ -61,11 +65,14 @@ class ApiMetrics:
         """Returns the request rate of one version, which shows operators whether old clients are still in use."""
         meter = self.rates.get(version)
         if meter is None:
-            tags = {**self._tags, "version": str(version)}
+            tags = {**self._tags, "version": "unsupported" if version == _UNSUPPORTED else str(version)}
             meter = self.rates[version] = self._group.new_meter("RequestsPerSec", "requests", tags=tags)
         return meter
 
     def new_count(self, version: int) -> EventCount:
+        if version not in self._versions:
+            # ApiVersions is served in any version, and a client can choose from 65,536: they share one count.
+            return self.rate(_UNSUPPORTED).events
         count = self.counts[version] = self.rate(version).events
         return count
 
@@ -86,8 +93,8 @@ class RequestTimes(TimelineRecorder):
         self._group = KafkaMetricsGroup(registry, "kafka.network", "RequestMetrics")
         self._lock = threading.Lock()
         """Guards the creation of an API's metrics on its first request: most APIs are never called."""
-        self.consumer_fetch = ApiMetrics(self._group, CONSUMER_FETCH)
-        self.follower_fetch = ApiMetrics(self._group, FOLLOWER_FETCH)
+        self.consumer_fetch = ApiMetrics(self._group, CONSUMER_FETCH, FETCH.versions)
+        self.follower_fetch = ApiMetrics(self._group, FOLLOWER_FETCH, FETCH.versions)
 
     def of(self, api_key: ApiKey) -> ApiMetrics:
         """Returns the metrics of an API; creates them if there are none."""
@@ -96,7 +103,7 @@ class RequestTimes(TimelineRecorder):
             with self._lock:
                 found = self._api_metrics.get(api_key)
                 if found is None:
-                    found = self._api_metrics[api_key] = ApiMetrics(self._group, api_key.title)
+                    found = self._api_metrics[api_key] = ApiMetrics(self._group, api_key.title, api_key.versions)
         return found
 
     def _metrics_of_reader(self, request: Request) -> ApiMetrics:

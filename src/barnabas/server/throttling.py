@@ -173,18 +173,41 @@ class NoQuotas:
 NO_QUOTAS: Final = NoQuotas()
 
 
+class ThrottledConnection:
+    """The connection of a throttled client. It takes the place of the request in responses that mute and unmute it.
+
+    The request would stay in memory with its records until the throttling ends, which may take days. A client that
+    opens a connection for each request would leave all of them behind.
+    """
+
+    __slots__ = ("connection_id", "context", "processor_id")
+
+    def __init__(self, request: Request) -> None:
+        self.connection_id = request.connection_id
+        self.context = request.context
+        self.processor_id = request.processor_id
+
+    def __repr__(self) -> str:
+        return f"ThrottledConnection({self.connection_id})"
+
+
 class ChannelThrottle:
     """Mutes the connection of a request through the request channel."""
 
-    __slots__ = ("_end", "_request", "_start")
+    __slots__ = ("_connection", "_end", "_start")
 
-    def __init__(self, request: Request, start: Callable[[Request], None], end: Callable[[Request], None]) -> None:
-        self._request = request
+    def __init__(
+        self,
+        request: Request,
+        start: Callable[[ThrottledConnection], None],
+        end: Callable[[ThrottledConnection], None],
+    ) -> None:
+        self._connection = ThrottledConnection(request)
         self._start = start
         self._end = end
 
     def start_throttling(self) -> None:
-        self._start(self._request)
+        self._start(self._connection)
 
     def end_throttling(self) -> None:
-        self._end(self._request)
+        self._end(self._connection)

@@ -151,9 +151,12 @@ class ClientMetricsManager:
             if client_instance_id == ZERO_UUID:
                 client_instance_id = self._unused_id()
             instance = self._instance(client_instance_id, client)
+            evicted = self._evict()
             if accepted := instance.maybe_update_get_request_timestamp(now_ms):
                 instance.last_known_error = Errors.NONE
             subscription = instance.subscription
+        if evicted is not None:
+            self._report_eviction(evicted)
         if not accepted:
             self._stats.record_throttle(client_instance_id)
             logger.debug("%s requests its subscription before its interval has ended", client)
@@ -177,6 +180,7 @@ class ClientMetricsManager:
         now_ms = self._clock.hi_res_milliseconds()
         with self._lock:
             instance = self._instance(request.client_instance_id, client)
+            evicted = self._evict()
             subscription = instance.subscription
             refusal: ApiError | None = None
             try:
@@ -184,6 +188,8 @@ class ClientMetricsManager:
             except ApiError as error:
                 refusal = error
             instance.terminating |= request.terminating
+        if evicted is not None:
+            self._report_eviction(evicted)
         if refusal is None and request.metrics:
             refusal = self._export(request, client, subscription)
         error_code = Errors.NONE if refusal is None else Errors.for_exception(refusal)
@@ -253,8 +259,6 @@ class ClientMetricsManager:
             subscription = self._subscription(client_instance_id, client)
             instance = ClientMetricsInstance(client_instance_id, client.connection_id, subscription, self._version)
             self._instances[client_instance_id] = instance
-            if len(self._instances) > self._cache_size:
-                self._instances.popitem(last=False)  # its timer stays and finds it removed: see `expired`
         else:
             self._instances.move_to_end(client_instance_id)
             if instance.subscription_version < self._version:
@@ -265,6 +269,16 @@ class ClientMetricsManager:
         self._connections[client.connection_id] = client_instance_id
         self._restart_expiration(instance)
         return instance
+
+    def _evict(self) -> Uuid | None:
+        """Removes the least recently active client, if there are too many; returns its ID."""
+        if len(self._instances) <= self._cache_size:
+            return None
+        client_instance_id, instance = self._instances.popitem(last=False)
+        # Its timer would keep it in memory: a client that requests a new ID each time could fill the memory.
+        instance.cancel_expiration()
+        self._forget_connection(instance)
+        return client_instance_id
 
     def _subscription(self, client_instance_id: Uuid, client: TelemetryClient) -> ClientSubscription:
         return ClientSubscription.of(self._subscriptions.values(), client_instance_id, client)
@@ -286,21 +300,24 @@ class ClientMetricsManager:
             if instance.expiration is not task:
                 return  # a request has just arrived
             instance.expiration = None
-            is_cached = self._instances.get(instance.client_instance_id) is instance
-            if is_cached:
-                del self._instances[instance.client_instance_id]
+            del self._instances[instance.client_instance_id]
             self._forget_connection(instance)
+        self._stats.forget(instance.client_instance_id)
+
+    def _report_eviction(self, client_instance_id: Uuid) -> None:
+        """Removes the metrics of an evicted client, and logs a warning once in a while."""
+        with self._lock:
+            is_back = client_instance_id in self._instances
             now_ms = self._clock.hi_res_milliseconds()
-            warn = not is_cached and now_ms - self._warned_ms > CACHE_WARNING_INTERVAL_MS
+            warn = now_ms - self._warned_ms > CACHE_WARNING_INTERVAL_MS
             if warn:
                 self._warned_ms = now_ms
-            replaced = not is_cached and instance.client_instance_id in self._instances
-        if not replaced:
-            self._stats.forget(instance.client_instance_id)
+        if not is_back:
+            self._stats.forget(client_instance_id)
         if warn:
             logger.warning(
                 "Evicted client %s early: more than %d clients push metrics",
-                uuid_to_string(instance.client_instance_id),
+                uuid_to_string(client_instance_id),
                 self._cache_size,
             )
 

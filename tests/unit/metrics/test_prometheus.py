@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from barnabas.common.clock import MockClock
 from barnabas.metrics.config import MetricConfig
+from barnabas.metrics.families import COUNTER, NO_LABELS, MetricFamily, MetricSelection
 from barnabas.metrics.names import MetricName
 from barnabas.metrics.prometheus import CONTENT_TYPE, render_prometheus
 from barnabas.metrics.registry import Metrics
@@ -215,6 +218,22 @@ class TestFormat:
         assert set(page) == {"kafka_server_app_info_start_time_ms"}
         assert "kafka.server:type=app-info,name=broken" in caplog.text
         assert "the log directory is gone" in caplog.text
+
+    def test_a_source_that_fails_does_not_spoil_the_page(
+        self, registry: MetricsRegistry, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Without file descriptors, for example, the process cannot count its open files."""
+
+        class Process:
+            def families(self, _selection: MetricSelection) -> Iterator[MetricFamily]:
+                yield MetricFamily.of("process_cpu_seconds_total", COUNTER, "", [(NO_LABELS, 5)])
+                raise OSError(errno.EMFILE, "Too many open files")
+
+        KafkaMetricsGroup(registry, "kafka.server", "T").new_gauge("up", lambda: 1)
+        with caplog.at_level(logging.WARNING):
+            page = parse(render_prometheus(Process(), registry))
+        assert set(page) == {"process_cpu_seconds_total", "kafka_server_t_up"}
+        assert "Too many open files" in caplog.text
 
     def test_names_that_fall_together_do_not_spoil_the_page(self, registry: MetricsRegistry) -> None:
         group = KafkaMetricsGroup(registry, "kafka.server", "T")

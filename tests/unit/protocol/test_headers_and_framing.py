@@ -6,8 +6,9 @@ import pytest
 
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.api_keys import ApiKey
+from barnabas.protocol.codec.runtime import uvarint
 from barnabas.protocol.framing import FrameReader, encode_request, encode_response
-from barnabas.protocol.headers import RequestHeader, ResponseHeader, parse_request_header
+from barnabas.protocol.headers import MOST_TAGS, RequestHeader, ResponseHeader, parse_request_header
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -57,6 +58,18 @@ def test_tagged_fields_of_the_header_are_stepped_over() -> None:
     assert parse_request_header(data).body_start == len(data)
 
 
+@pytest.mark.parametrize("count", [MOST_TAGS, MOST_TAGS + 1, 10_000_000])
+def test_the_number_of_tagged_fields_of_a_header_is_bounded(count: int) -> None:
+    """A network thread parses a header before its client is authenticated, and fifty million fields took a minute."""
+    fields = bytes(2) * MOST_TAGS + b"\xff"  # the first one too many is broken, and is not looked at
+    data = b"\0\x03\0\x0c\0\0\0\x01\xff\xff" + uvarint(count) + fields
+    if count == MOST_TAGS:
+        assert parse_request_header(data).body_start == len(data) - 1
+    else:
+        with pytest.raises(ProtocolError, match=f"Metadata v12 header: {count} tagged fields, allowed are {MOST_TAGS}"):
+            parse_request_header(data)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -67,6 +80,8 @@ def test_tagged_fields_of_the_header_are_stepped_over() -> None:
         (b"\0\x03\0\x04\0\0\0\x01\0\x02\xc3\x28", "the client id is not UTF-8"),
         (b"\0\x03\0\x0c\0\0\0\x01\xff\xff", "broken tagged fields"),
         (b"\0\x03\0\x0c\0\0\0\x01\xff\xff\x02\0\x01", "broken tagged fields"),
+        (b"\0\x03\0\x0c\0\0\0\x01\xff\xff\x01\0\x02a", "broken tagged fields"),
+        (b"\0\x03\0\x0c\0\0\0\x01\xff\xff\xff\xff\xff\xff\xff\xff", "broken tagged fields"),
     ],
 )
 def test_broken_headers(data: bytes, message: str) -> None:

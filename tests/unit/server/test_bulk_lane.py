@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.common.clock import MockClock
 from barnabas.metrics.yammer.registry import MetricsRegistry
+from barnabas.network.reactor.send import FileRegion
 from barnabas.network.server.response import CLOSE_CONNECTION, DROP_CONNECTION, SEND
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import LENGTH_SIZE, encode_request
@@ -201,6 +202,30 @@ def test_the_response_to_a_request_that_has_waited_elsewhere_counts_too() -> Non
     assert b.take() is not None
 
 
+def test_records_that_are_sent_from_files_take_no_memory() -> None:
+    """A fetch of hundreds of partitions is a bulk request, and a consumer may take long to receive the response."""
+    b = Bench()
+    b.channel.send_bulk([b.request(1), b.request(2), b.request(3)])
+    first = b.take()
+    assert first is not None
+    b.channel.send_parts(first, [b"header", FileRegion(0, 0, 10 * BULK_RESPONSE_BYTES)])
+    b.channel.finish_bulk()
+    unread = [b.processor.next_response()]
+    b.clock.advance(10 * STALLED_MS)
+    second = b.take()
+    assert second is not None, "it does not wait for the consumer"
+    assert b.processor.response_queue_size == 0, "nor is the consumer disconnected"
+    b.channel.send_parts(second, [bytes(BULK_RESPONSE_BYTES), FileRegion(0, 0, 1)])
+    b.channel.finish_bulk()
+    unread.append(b.processor.next_response())
+    assert b.take() is None, "the rest of such a response counts"
+    b.clock.advance(STALLED_MS)
+    b.take()
+    response = b.processor.next_response()
+    assert (response.kind, response.request) == (DROP_CONNECTION, second), "not the consumer, which takes no memory"
+    del unread
+
+
 def test_who_leaves_a_response_unread_while_others_wait_is_cut_off() -> None:
     b = Bench()
     b.channel.send_bulk([b.request(1), b.request(2)])
@@ -214,6 +239,23 @@ def test_who_leaves_a_response_unread_while_others_wait_is_cut_off() -> None:
     assert b.processor.response_queue_size == 0
     b.clock.advance(1)
     b.take()
+    response = b.processor.next_response()
+    assert (response.kind, response.request) == (DROP_CONNECTION, first)
+    del unread
+
+
+def test_who_leaves_a_response_unread_is_cut_off_by_busy_handlers_too() -> None:
+    b = Bench()
+    b.channel.send_bulk([b.request(1), b.request(2)])
+    first = b.take()
+    assert first is not None
+    b.channel.send_parts(first, [bytes(BULK_RESPONSE_BYTES)])
+    b.channel.finish_bulk()
+    unread = b.processor.next_response()
+    b.clock.advance(STALLED_MS)
+    ordinary = b.request(3)
+    b.channel.send_requests([ordinary])  # a busy broker: no handler ever finds the queue empty
+    assert b.take() is ordinary
     response = b.processor.next_response()
     assert (response.kind, response.request) == (DROP_CONNECTION, first)
     del unread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from dataclasses import dataclass, field
 
 import pytest
@@ -21,14 +22,20 @@ from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from barnabas.protocol.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
 from barnabas.security.authorizer import AuthorizerNotReadyError
 from barnabas.security.principal import ANONYMOUS, serialize_principal
 from barnabas.server.envelope import open_envelope
 from barnabas.server.request import Request
-from barnabas.server.throttling import UNLIMITED_BANDWIDTH, ClientQuota
+from barnabas.server.throttling import UNLIMITED_BANDWIDTH, ClientQuota, ThrottleCallback
 from handler_fixtures import FakeQuota, HandlerBench
+from network_fixtures import request_from
 
 pytestmark = pytest.mark.mechanism("R11")
 
@@ -77,6 +84,40 @@ def test_a_violation_is_told_and_enforced(bench: HandlerBench, quotas: Quotas) -
     assert kinds(bench, request) == [START_THROTTLING, SEND], "the answer is not held back"
     quotas.request.callbacks[0].end_throttling()
     assert kinds(bench, request)[-1] == END_THROTTLING
+
+
+class Frame(bytearray):
+    """A received request that can be referred to weakly."""
+
+
+class PatientQuota:
+    """Throttles for a long time."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[ThrottleCallback] = []
+
+    def throttle(self, _request: Request, callback: ThrottleCallback, _throttle_time_ms: int) -> None:
+        callback.start_throttling()
+        self.callbacks.append(callback)
+
+
+def test_a_throttled_client_does_not_keep_its_request_in_memory(bench: HandlerBench) -> None:
+    """The throttle time can be days, and the client may be gone: its records must not stay that long."""
+    topics = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=bytes(1_000))])]
+    frame = Frame(encode_request(ProduceRequest(acks=1, timeout_ms=0, topic_data=topics), 9, 7, "test"))
+    request = request_from(frame, bench.times)
+    assert isinstance(request.body, ProduceRequest)
+    quota = PatientQuota()
+    bench.helper.throttle(quota, request, 86_400_000)
+    bench.helper.send(request, ProduceResponse())
+    received = weakref.ref(frame)
+    request.release_buffer()
+    del request, frame
+    assert [bench.processor.next_response().kind for _ in range(2)] == [START_THROTTLING, SEND]
+    assert received() is None
+    quota.callbacks[0].end_throttling()
+    response = bench.processor.next_response()
+    assert (response.kind, response.request.connection_id) == (END_THROTTLING, "c")
 
 
 def test_cluster_traffic_is_counted_and_never_throttled(bench: HandlerBench, quotas: Quotas) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -237,3 +238,19 @@ def test_a_listener_hears_of_each_request_that_has_ended() -> None:
     ((ended, response, now),) = heard
     assert (ended, now) == (request, 9 * MS)
     assert isinstance(response, NetworkResponse)
+
+
+def test_clients_cannot_make_metrics_by_inventing_versions() -> None:
+    """ApiVersions of any version is served, and its version is a number of the client's choice."""
+    b = Bench()
+    for version in (0, 2, -32_768, -1, *range(100, 300), 32_767):
+        tagged_fields = b"\0" if version > 2 else b""
+        header = struct.pack(">hhih", ApiKey.API_VERSIONS, version, 1, -1) + tagged_fields
+        frame = struct.pack(">i", len(header)) + header
+        request = b.request(frame, start_time_ns=0)
+        b.finish(request, at_ms=1)
+    found: dict[str, Any] = {
+        name.tags["version"]: meter for name, meter in b.registry.metrics.items() if name.name == "RequestsPerSec"
+    }
+    assert {version: meter.count for version, meter in found.items()} == {"0": 1, "2": 1, "unsupported": 203}
+    assert len(b.times.of(ApiKey.API_VERSIONS).counts) == 2

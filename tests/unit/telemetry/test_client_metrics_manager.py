@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from barnabas.common.errors import Errors
-from barnabas.common.identifiers import METADATA_TOPIC_ID, ZERO_UUID, Uuid
+from barnabas.common.identifiers import METADATA_TOPIC_ID, ZERO_UUID, Uuid, uuid_to_string
 from barnabas.metrics.registry import Metrics
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
@@ -346,6 +346,21 @@ def test_the_client_heard_of_least_lately_has_to_go() -> None:
     third = bench.get(ZERO_UUID, client(3)).client_instance_id
     assert [bench.manager.instance(one) is not None for one in (*ids, third)] == [True, False, True]
     assert bench.value("instance-count") == 2
+
+
+@pytest.mark.mechanism("Q14")
+def test_an_evicted_client_leaves_nothing_behind() -> None:
+    """Otherwise a client that asks for a new ID with each request takes memory until these IDs expire."""
+    bench = Bench(cache_size=2)
+    first = bench.get(ZERO_UUID, client(1)).client_instance_id
+    bench.push(first, client(1))
+    name = uuid_to_string(first)
+    assert bench.value("plugin-export-count", client_instance_id=name) == 1
+    for _ in range(100):
+        bench.get(ZERO_UUID, client(2))
+    assert bench.timer.size() == bench.value("instance-count") == 2
+    assert list(bench.manager.connections) == [client(2).connection_id]
+    assert bench.value("plugin-export-count", client_instance_id=name) is None
 
 
 @pytest.mark.mechanism("Q14")

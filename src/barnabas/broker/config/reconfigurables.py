@@ -112,13 +112,19 @@ class DynamicConnectionLimits(FunctionReconfigurable):
             quotas.update_broker_max_connections(after.max_connections)
         if before.max_connection_creation_rate != after.max_connection_creation_rate:
             quotas.update_broker_max_connection_rate(after.max_connection_creation_rate)
-        for listener in (endpoint.listener_name for endpoint in new.listener_config.all):
-            maximum = after.listener_max_connections.get(listener)
-            if maximum != before.listener_max_connections.get(listener):
-                quotas.update_listener_max_connections(listener, maximum)
-            rate = after.listener_max_connection_creation_rate.get(listener)
-            if rate != before.listener_max_connection_creation_rate.get(listener):
-                quotas.update_listener_max_connection_rate(listener, rate)
+        # Also of listeners that are not open: a limit may be set before its listener is added.
+        for listener, maximum in _changes(before.listener_max_connections, after.listener_max_connections):
+            quotas.update_listener_max_connections(listener, maximum)
+        for listener, rate in _changes(
+            before.listener_max_connection_creation_rate, after.listener_max_connection_creation_rate
+        ):
+            quotas.update_listener_max_connection_rate(listener, rate)
+
+
+def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> list[tuple[str, int | None]]:
+    """Returns the new values of all keys that have another value, or None if they have none any more."""
+    keys = sorted(before.keys() | after.keys())
+    return [(key, after.get(key)) for key in keys if before.get(key) != after.get(key)]
 
 
 class Logs(Protocol):

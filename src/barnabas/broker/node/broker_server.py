@@ -222,6 +222,7 @@ class BrokerServer:
             shared.exit_procedure,
             role="broker",
             quotas=quotas,
+            idle_time=shared.idle_time,
             short_apis=INLINE_APIS,
         )
         producer_ids = ProducerIdManager(

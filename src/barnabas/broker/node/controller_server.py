@@ -84,6 +84,7 @@ class ControllerServer:
             shared.exit_procedure,
             role="controller",
             quotas=quotas,
+            idle_time=shared.idle_time,
         )
 
         raft = shared.open()

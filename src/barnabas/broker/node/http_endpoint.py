@@ -52,6 +52,8 @@ Page = Callable[[], tuple[HTTPStatus, str, str]]
 REQUEST_TIMEOUT_S: Final = 10
 MAX_CONNECTIONS: Final = 32
 """Enough for a scraper, a probe and a few people. Each connection has a thread."""
+ACCEPT_RETRY_S: Final = 0.5
+"""The pause after a connection could not be accepted. It would be reported again at once."""
 METHODS: Final = ("GET", "HEAD")
 _BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -129,6 +131,11 @@ class HttpEndpoint:
             selector.register(self._wake_reader, selectors.EVENT_READ)
             while all(key.fileobj is self._server for key, _ in selector.select()):
                 self._server.handle_request()
+                if self._server.accept_failed:
+                    selector.unregister(self._server)
+                    if selector.select(ACCEPT_RETRY_S):
+                        return
+                    selector.register(self._server, selectors.EVENT_READ)
 
     def close(self) -> None:
         """Stops the server; returns when all its threads have ended."""
@@ -156,6 +163,8 @@ class _Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
         """Guards the connections: each thread removes its own when it ends."""
         self._connections: set[socket.socket] = set()
+        self.accept_failed = False
+        """Whether the last connection could not be accepted. It stays in the backlog."""
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
@@ -163,6 +172,16 @@ class _Server(ThreadingHTTPServer):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
+
+    def get_request(self) -> Any:
+        self.accept_failed = True
+        try:
+            accepted = super().get_request()
+        except OSError as error:  # no file descriptor, most likely
+            logger.warning("Cannot accept an HTTP connection: %s", error)
+            raise
+        self.accept_failed = False
+        return accepted
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:

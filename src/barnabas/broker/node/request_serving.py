@@ -9,6 +9,7 @@ from typing import Any
 
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.handlers.broker_api_versions import BrokerApiVersionManager
+from barnabas.broker.node.handler_idle_time import HandlerIdleTime
 from barnabas.broker.node.listener_security import ListenerSecurity, Users
 from barnabas.common.clock import Clock
 from barnabas.common.shutdownable_thread import ExitProcedure
@@ -27,6 +28,7 @@ from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_metrics import RequestTimes
 
 NAME_PREFIX = "data-plane"
+_BLOCKED = "AcceptorBlockedPercent"
 
 
 def startup_seconds(config: KafkaConfig) -> float | None:
@@ -59,14 +61,18 @@ class RequestServing:
         *,
         role: str,
         quotas: QuotaManagers,
+        idle_time: HandlerIdleTime,
         short_apis: frozenset[Any] = frozenset(),
     ) -> None:
+        """``idle_time`` belongs to the node: the handlers of all its roles report to it."""
         self._config = config
         self._clock = clock
         self._registry = registry
         self._metrics = metrics
         self._role = role
         self._quotas = quotas
+        self._idle_time = idle_time
+        self._acceptors = KafkaMetricsGroup(registry, "kafka.network", "Acceptor")
         parallel = HandOff.default() is HandOff.QUEUE
         self.channel = RequestChannel(
             config.queued_max_requests,
@@ -114,8 +120,9 @@ class RequestServing:
         self.socket_server = server
         self._quotas.request.when_enabled(server.record_time_per_connection)
         self._add_gauges(server)
+        idle = self._idle_time.of(self._role)
         self._pool = KafkaRequestHandlerPool(
-            runner, self._config.num_io_threads, self._clock, idle=self._idle_meters(), name_prefix=NAME_PREFIX
+            runner, self._config.num_io_threads, self._clock, idle=idle, name_prefix=NAME_PREFIX
         )
         return server
 
@@ -142,6 +149,8 @@ class RequestServing:
         assert self.security is not None
         self.socket_server.remove_listeners(names)
         self.security.forget(names)
+        for name in names:
+            self._acceptors.remove_metric(_BLOCKED, {"listener": name})
 
     def is_open(self, listener: str) -> bool:
         return self.socket_server is not None and listener in self.socket_server.acceptors
@@ -169,23 +178,8 @@ class RequestServing:
 
     # -- metrics
 
-    def _idle_meters(self) -> Callable[[int, int], None]:
-        group = KafkaMetricsGroup(self._registry, "kafka.server", "KafkaRequestHandlerPool")
-        aggregate = group.new_idle_meter("RequestHandlerAvgIdlePercent", "percent")
-        own = group.new_idle_meter(f"{self._role.title()}RequestHandlerAvgIdlePercent", "percent")
-
-        def report(nanoseconds: int, threads: int) -> None:
-            # Each thread measures its own idle time; the average over all threads is the metric.
-            share = nanoseconds // threads
-            aggregate.mark(share)
-            own.mark(share)
-
-        return report
-
     def _acceptor_blocked(self, listener: str) -> Callable[[int], None]:
-        group = KafkaMetricsGroup(self._registry, "kafka.network", "Acceptor")
-        meter = group.new_idle_meter("AcceptorBlockedPercent", "blocked time", tags={"listener": listener})
-        return meter.mark
+        return self._acceptors.new_idle_meter(_BLOCKED, "blocked time", tags={"listener": listener}).mark
 
     def _add_gauges(self, server: SocketServer) -> None:
         if self._role != "broker":

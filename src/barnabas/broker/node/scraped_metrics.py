@@ -26,6 +26,8 @@ from barnabas.metadata.image import MetadataImage
 from barnabas.metrics.families import COUNTER, GAUGE, NO_LABELS, LabelSet, MetricFamily, MetricSelection
 from barnabas.network.server.processor import Processor
 
+MOST_SOFTWARE = 100
+"""How many kinds of client software a network thread shows, as in Kafka. Clients choose their names."""
 _SECOND_NS = 1_000_000_000
 _SOCKETS = "kafka.server:type=socket-server-metrics"
 
@@ -109,7 +111,7 @@ def _thread_tags(processor: Processor) -> dict[str, str]:
 
 
 def _software(processors: Sequence[Processor]) -> Iterator[tuple[dict[str, str], int]]:
-    """Returns the number of connections by the software of their clients (KIP-511)."""
+    """Returns the number of connections by the software of their clients (KIP-511), the most frequent ones by name."""
     for one in processors:
         contexts = [channel.context for channel in list(one.selector.channels.values())]
         found = Counter(
@@ -117,7 +119,11 @@ def _software(processors: Sequence[Processor]) -> Iterator[tuple[dict[str, str],
             for context in contexts
             if context is not None
         )
-        for (name, version), count in sorted(found.items()):
+        shown = dict(found.most_common(MOST_SOFTWARE))
+        if len(shown) < len(found):
+            rest = found.total() - sum(shown.values())
+            shown["other", "other"] = shown.get(("other", "other"), 0) + rest
+        for (name, version), count in sorted(shown.items()):
             yield {"clientSoftwareName": name, "clientSoftwareVersion": version, **_thread_tags(one)}, count
 
 

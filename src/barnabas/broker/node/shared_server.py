@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.node.handler_idle_time import HandlerIdleTime
 from barnabas.broker.node.listener_security import outgoing_channels
 from barnabas.broker.to_controller.controller_node_provider import ControllerNodeProvider
 from barnabas.common.clock import Clock
@@ -64,6 +65,7 @@ class SharedServer:
         self.registry = MetricsRegistry(clock)
         self.metrics = Metrics(clock=clock)
         self.request_times = RequestTimes(self.registry, clock)
+        self.idle_time = HandlerIdleTime(self.registry)
         self._directory_id = metadata_directory_id
         self._faults = KafkaMetricsGroup(self.registry, "kafka.server", "MetadataLoader").new_meter(
             "MetadataApplyErrorCount", "errors"

@@ -536,6 +536,8 @@ class Selector:
                 raise error
             if not flags & PREPARE:
                 if flags & HELD:
+                    # The reactor does not report the read that found no memory if the turn had read much before.
+                    self._out_of_memory |= channel.out_of_memory
                     self._watch(channel, channel.events & ~READ)
                 elif flags & NOTHING:
                     self._nothing_received(channel)
@@ -725,6 +727,9 @@ class Selector:
 
     def _has_pending_receives(self, channel: KafkaChannel) -> bool:
         """Whether a request of this channel is being handled, or has been received and waits to be handled."""
+        if not is_ready(channel):
+            # The bytes behind an unfinished authentication are those of a stranger: they must never become a request.
+            return False
         if channel.is_muted and channel.send is not None:
             # The request was handled and its response was being sent to a peer that does not read. The poller no longer
             # watches the channel, so the response would never get out and the connection would be kept forever.

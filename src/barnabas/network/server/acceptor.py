@@ -127,12 +127,12 @@ class Acceptor:
 
     def add_processors(self, count: int) -> None:
         """Creates processors, and starts them if the listener is running."""
-        made = [self._make_processor(self.endpoint) for _ in range(count)]
-        with self._start_lock:
-            with self._processors_lock:
-                self.processors.extend(made)
-            if self._running:
-                for processor in made:
+        for _ in range(count):
+            processor = self._make_processor(self.endpoint)
+            with self._start_lock:
+                with self._processors_lock:
+                    self.processors.append(processor)
+                if self._running:
                     processor.start()
 
     def remove_processors(self, count: int) -> list[Processor]:
@@ -202,17 +202,20 @@ class Acceptor:
             self._close_everything()
 
     def run_once(self, timeout_ms: float) -> None:
-        listening = self._socket.fileno()
         if self._waiting is not None and not self._admit_waiting():
             self._pause()
-            return
+        else:
+            self._serve(timeout_ms)
+        self._close_throttled_connections()  # in any case: the waiting connection may need one of their descriptors
+
+    def _serve(self, timeout_ms: float) -> None:
+        listening = self._socket.fileno()
         for fd, _ in self._poller.poll(timeout_ms):
             if fd == listening:
                 self._accept_new_connections()
             else:
                 with suppress(BlockingIOError):
                     self._wake_reader.recv(64)
-        self._close_throttled_connections()
 
     def _accept_new_connections(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):

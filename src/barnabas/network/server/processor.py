@@ -41,6 +41,7 @@ from barnabas.network.server.response import (
 from barnabas.network.transport.local.server import LocalConnections
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
+from barnabas.protocol.messages.api_versions import SOFTWARE, ApiVersionsRequest
 
 log = LimitedLogger(logging.getLogger(__name__))
 
@@ -52,6 +53,9 @@ CONNECTION_QUEUE_SIZE = 20
 REGISTERED_NS = 500_000
 """How long one turn registers new connections: one with TLS takes 0.1 to 0.2 ms. The rest waits for the next turn."""
 POLL_MS = 300
+MOST_NOTED_BYTES = 4096
+"""The size of an ApiVersions request up to which this thread parses it. They have a hundred bytes, and larger ones may
+have millions of tagged fields."""
 
 DisconnectListener = Callable[[str], None]
 
@@ -338,7 +342,7 @@ class Processor:
                 if has_sessions and self._is_taken_by_session(channel, header, payload, now):
                     continue
                 request = plane.new_request(self.id, channel.context, header, payload, self._pool, now)
-                if header[0] is API_VERSIONS:
+                if header[0] is API_VERSIONS and len(payload) <= MOST_NOTED_BYTES:
                     self._note_client_software(channel, header, payload)
             except Exception as error:  # noqa: BLE001 - this connection's end, not the processor's
                 self.bad_requests += 1
@@ -377,15 +381,20 @@ class Processor:
                 context.client_software_name, context.client_software_version = channel.client_information
 
     def _note_client_software(self, channel: KafkaChannel, header: ParsedHeader, payload: memoryview) -> None:
-        """Records the client's software (KIP-511). For an unreadable request, its handler responds with an error."""
+        """Records the client's software (KIP-511), before the request is handled.
+
+        To an invalid request, its handler responds with an error. It also records the software, for a large request.
+        """
         context = channel.context
         with suppress(ProtocolError, UnsupportedVersionError):
             if header.api_version >= 3 and header.api_version in header.api_key.versions:
-                body, _ = header.api_key.request.decode_from(payload, header.api_version, header.body_start)
-                context.client_software_name = body.client_software_name  # type: ignore[attr-defined]
-                context.client_software_version = body.client_software_version  # type: ignore[attr-defined]
+                body, _ = ApiVersionsRequest.decode_from(payload, header.api_version, header.body_start)
+                software = body.client_software_name, body.client_software_version
+                if not all(map(SOFTWARE.fullmatch, software)):
+                    return
+                context.client_software_name, context.client_software_version = software
                 if self._local is not None:
-                    self._local.note_request(channel, body)  # type: ignore[arg-type]
+                    self._local.note_request(channel, body)
         if self._local is not None and context.client_software_name == SOFTWARE_NAME:
             self._local.offer_to(channel)
 

@@ -187,9 +187,15 @@ class SocketServer:
             self._channel_factories |= channel_factories
             for endpoint in endpoints:
                 acceptor = self._open(endpoint)
-                self._add(acceptor)
-                if self._all_started is not None:
-                    acceptor.start()
+                try:
+                    self._add(acceptor)
+                    if self._all_started is not None:
+                        acceptor.start()
+                except BaseException:
+                    # No file descriptors for its processors, for example. Nobody would serve its clients.
+                    self._take_out([acceptor])
+                    self._close([acceptor])
+                    raise
 
     def remove_listeners(self, names: Iterable[str]) -> None:
         """Closes listeners and their connections, and waits for their threads."""
@@ -197,9 +203,16 @@ class SocketServer:
             if self._stopped:
                 return
             removed = [self.acceptors[name] for name in names if name in self.acceptors]
-            self.acceptors = {name: one for name, one in self.acceptors.items() if one not in removed}
-            for acceptor in removed:
-                self._channel_factories.pop(acceptor.endpoint.listener_name, None)
+            self._take_out(removed)
+        self._close(removed)
+
+    def _take_out(self, removed: Sequence[Acceptor]) -> None:
+        """Forgets listeners. Requires the lock."""
+        self.acceptors = {name: one for name, one in self.acceptors.items() if one not in removed}
+        for acceptor in removed:
+            self._channel_factories.pop(acceptor.endpoint.listener_name, None)
+
+    def _close(self, removed: Sequence[Acceptor]) -> None:
         for acceptor in removed:
             self.quotas.remove_listener(acceptor.endpoint.listener_name)
             acceptor.begin_shutdown()

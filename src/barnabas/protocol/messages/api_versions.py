@@ -21,9 +21,15 @@ cluster and node id that it expects, and gets REBOOTSTRAP_REQUIRED if another no
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.fields import array, boolean, int16, int32, int64, string
 from barnabas.protocol.message import Request, Response, Struct
+
+SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What names and versions of client software look like."""
 
 
 class ApiVersionsRequest(Request, api_key=ApiKey.API_VERSIONS):

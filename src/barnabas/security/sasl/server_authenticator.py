@@ -24,7 +24,6 @@ Whoever receives requests checks `session_expires_ns` when one arrives; there is
 from __future__ import annotations
 
 import logging
-import re
 import struct
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -46,7 +45,7 @@ from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import encode_response
 from barnabas.protocol.headers import ParsedHeader, parse_request_header
 from barnabas.protocol.message import Buffer, Response
-from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.api_versions import SOFTWARE, ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas.security.principal import USER_TYPE, KafkaPrincipal
@@ -64,7 +63,6 @@ DEFAULT_MAX_RECEIVE_SIZE: Final = 524_288
 """The default of ``sasl.server.max.receive.size``."""
 MIN_REAUTHENTICATION_INTERVAL_NS: Final = 1_000_000_000
 _LENGTH: Final = struct.Struct(">i")
-_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FIRST_VERSIONS_WITH_SOFTWARE: Final = 3
 
 
@@ -268,7 +266,7 @@ class SaslServerAuthenticator:
         body, _ = ApiVersionsRequest.decode_from(frame, version, header.body_start)
         if version >= _FIRST_VERSIONS_WITH_SOFTWARE:
             software = (body.client_software_name, body.client_software_version)
-            if not all(map(_SOFTWARE.fullmatch, software)):
+            if not all(map(SOFTWARE.fullmatch, software)):
                 self._progress.move(SaslEvent.BAD_VERSIONS)
                 return self._respond(header, ApiVersionsResponse(error_code=Errors.INVALID_REQUEST))
             self.client_software = software

@@ -84,6 +84,24 @@ def test_connection_limits() -> None:
         quotas.inc("PLAINTEXT", "10.0.0.1")
 
 
+def test_connection_limits_of_a_listener_that_is_not_open() -> None:
+    """They are given before it is added, and withdrawn after it was removed."""
+    config = node(listener_security_protocol_map=PROTOCOLS)
+    clock = MockClock()
+    quotas = ConnectionQuotas(config.socket_server().limits, clock, Metrics(clock=clock))
+    dynamic = DynamicBrokerConfig(config)
+    dynamic.add_reconfigurable(DynamicConnectionLimits(quotas))
+    quotas.add_listener("LATE")
+    late, limit = {"listeners": f"{LISTENERS},LATE://:9094"}, {"listener.name.late.max.connections": "1"}
+    quotas.inc("LATE", "10.0.0.1")
+    has_room = []
+    for settings in (limit, late | limit, limit, {}, late):
+        dynamic.update_broker_config(settings)
+        with quotas._counts_lock:
+            has_room.append(quotas._slot_available("LATE"))
+    assert has_room == [False, False, False, True, True]
+
+
 class Logs:
     def __init__(self) -> None:
         self.defaults: list[dict[str, object]] = []

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
+import queue
+import selectors
 import socket
+import socketserver
 import struct
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
@@ -18,6 +23,7 @@ import pytest
 from benchmarks.waiting import until
 from benchmarks.wire_client import WireClient
 
+from barnabas.broker.node import http_endpoint
 from barnabas.broker.node.http_endpoint import REQUEST_TIMEOUT_S, HttpEndpoint
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
@@ -192,6 +198,37 @@ def test_connections_are_bounded(state: dict[str, object]) -> None:
     finally:
         for connection in silent:
             connection.close()
+        endpoint.close()
+
+
+def test_without_descriptors_it_pauses_instead_of_spinning(
+    state: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection that it cannot accept stays in the backlog, and would be reported again at once."""
+    waits: queue.Queue[tuple[float | None, int]] = queue.Queue()
+
+    class NotingSelector(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            waits.put((timeout, len(self.get_map())))
+            return super().select(timeout)
+
+    failures = [OSError(errno.EMFILE, "Too many open files")]
+    accept = socketserver.TCPServer.get_request
+
+    def scripted(server: socketserver.TCPServer) -> Any:
+        if failures:
+            raise failures.pop()
+        return accept(server)
+
+    monkeypatch.setattr(selectors, "DefaultSelector", NotingSelector)
+    monkeypatch.setattr(socketserver.TCPServer, "get_request", scripted)
+    monkeypatch.setattr(http_endpoint, "ACCEPT_RETRY_S", 0.01)
+    endpoint = HttpEndpoint("127.0.0.1", 0, lambda: "", lambda: state)
+    try:
+        assert get(f"{endpoint.address}/health")[0] == 200
+        found = [waits.get(timeout=WAIT_S) for _ in range(3)]
+        assert found == [(None, 2), (0.01, 1), (None, 2)], "the second wait is not ended by the same connection again"
+    finally:
         endpoint.close()
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
 from benchmarks.wire_client import WireClient
 
 from barnabas.broker.config.kafka_config import KafkaConfig
+from barnabas.broker.node.handler_idle_time import HandlerIdleTime
 from barnabas.broker.node.request_serving import RequestServing, startup_seconds
+from barnabas.common.clock import MockClock
 from barnabas.embedded import EmbeddedBroker
-from barnabas.metrics.yammer.registry import Gauge
+from barnabas.metrics.yammer.registry import Gauge, MetricsRegistry
+from barnabas.network.server.endpoint import Endpoint
 
 
 def serving_of(broker: EmbeddedBroker) -> RequestServing:
@@ -48,6 +52,27 @@ def test_one_aggregate_of_idleness_and_one_for_each_role() -> None:
         assert "ControllerRequestHandlerAvgIdlePercent" in names
 
 
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_the_aggregate_is_the_mean_over_the_handlers_of_both_roles(is_busy: bool) -> None:
+    """KIP-1207: two idle pools are as idle as one, and a busy broker shows beside its idle controller."""
+    clock = MockClock()
+    registry = MetricsRegistry(clock)
+    idle_time = HandlerIdleTime(registry)
+    broker, controller = idle_time.of("broker"), idle_time.of("controller")
+    for _ in range(1000):
+        clock.advance(100)
+        for _ in range(6):
+            broker(0 if is_busy else 100_000_000, 6)
+        for _ in range(2):
+            controller(100_000_000, 2)
+    found = {name.name: round(metric.one_minute_rate, 2) for name, metric in registry.metrics.items()}  # type: ignore[union-attr]
+    assert found == {
+        "RequestHandlerAvgIdlePercent": 0.25 if is_busy else 1.0,
+        "BrokerRequestHandlerAvgIdlePercent": 0.0 if is_busy else 1.0,
+        "ControllerRequestHandlerAvgIdlePercent": 1.0,
+    }
+
+
 def test_queues_and_memory_can_be_looked_at() -> None:
     with EmbeddedBroker(overrides={"queued.max.request.bytes": 200_000_000}) as broker:
         found = {
@@ -60,6 +85,21 @@ def test_queues_and_memory_can_be_looked_at() -> None:
         assert found["MemoryPoolAvailable"] == 200_000_000
         assert found["MemoryPoolUsed"] == 0
         assert found["ExpiredConnectionsKilledCount"] == 0
+
+
+def test_the_metrics_of_a_listener_are_removed_with_it() -> None:
+    with EmbeddedBroker() as broker:
+        serving, registry = serving_of(broker), broker.server.shared.registry
+
+        def listeners() -> set[str | None]:
+            return {name.tags.get("listener") for name in registry.metrics if name.name == "AcceptorBlockedPercent"}
+
+        before = listeners()
+        for _ in range(2):
+            serving.add_listeners(broker.server.config, [Endpoint("LATE", host="127.0.0.1", port=0)])
+            assert listeners() == before | {"LATE"}
+            serving.remove_listeners(["LATE"])
+            assert listeners() == before
 
 
 def test_to_close_what_was_never_opened_does_no_harm() -> None:
@@ -77,6 +117,7 @@ def test_to_close_what_was_never_opened_does_no_harm() -> None:
             shared.exit_procedure,
             role="broker",
             quotas=quotas,
+            idle_time=shared.idle_time,
         )
         serving.resize_handlers(3)
         serving.stop()

@@ -336,3 +336,32 @@ def test_other_ways_to_close_drop_what_is_there(mode: CloseMode) -> None:
         assert [lost.id for lost, _ in b.selector.disconnected] == (["c"] if mode is CloseMode.NOTIFY_ONLY else [])
         client.await_close()
         assert b.selector.open_or_closing("c") is None
+
+
+class InterruptedAuthenticator:
+    """Reads the first frame, and finds that its response cannot be sent."""
+
+    complete = False
+    principal: Any = None
+
+    def authenticate(self, channel: KafkaChannel) -> None:
+        if channel.read() is not None:
+            raise ConnectionResetError("the peer is gone")
+
+
+@pytest.mark.mechanism("N21", "A04")
+def test_a_lost_peer_that_has_not_authenticated_gets_no_request_handled() -> None:
+    """Otherwise a client could send a request behind its first frame, reset the connection, and need no password."""
+
+    def interrupted(channel_id: str, sock: socket.socket) -> tuple[TransportLayer, Authenticator]:
+        return PlaintextTransportLayer(sock), InterruptedAuthenticator()
+
+    with bench(channel_factory=interrupted) as b:
+        _, client = b.connect()
+        client.send(framed(b"versions", b"create a topic"))
+        assert b.poll() == []
+        assert [(channel.id, state) for channel, state in b.selector.disconnected] == [("c", ChannelState.AUTHENTICATE)]
+        for _ in range(3):
+            assert b.poll(0) == []
+        assert (b.selector.channels, b.selector.closing_channels, b.selector.reactor.buffered) == ({}, {}, {})
+        client.await_close()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas._kernels.channel_state import READ_PER_TURN
 from barnabas.common.clock import MockClock
 from barnabas.network.reactor.channel import ANONYMOUS, Authenticator, ChannelState
 from barnabas.network.reactor.memory_pool import SimpleMemoryPool
@@ -41,6 +42,29 @@ def test_an_exhausted_pool_stops_the_reading_until_memory_is_back() -> None:
         pool.release(3)
         assert pool.available == 10
         b.answer(first)
+
+
+@pytest.mark.mechanism("N07")
+def test_a_channel_that_finds_no_memory_in_a_turn_that_has_read_much_is_resumed() -> None:
+    """The turn has read READ_PER_TURN bytes, so the rest of large requests waits; this one also waits for memory."""
+    size = 32 * 1024
+    before = READ_PER_TURN // size
+    pool = SimpleMemoryPool(before * size, size)
+    with bench(memory_pool=pool) as b:
+        clients = [b.connect(str(number))[1] for number in range(before + 1)]
+        for client in clients:
+            client.send(framed(bytes(size)))
+        received: list[str] = []
+        while len(received) < before:
+            received += [name for name, _ in b.poll()]
+        for _ in range(3):
+            assert b.poll(0) == []
+        assert b.poller.found[-1] == [], "not watched, or the loop would spin"
+        for _ in range(before):
+            pool.release(size)
+        ((name, _),) = b.poll()
+        assert sorted([*received, name], key=int) == [str(number) for number in range(before + 1)]
+        pool.release(size)
 
 
 @pytest.mark.mechanism("N07")

@@ -573,6 +573,27 @@ def test_descriptors_kept_back_for_logs_are_not_used_for_connections(
     assert lines[1].startswith("Accepting connections on ")
 
 
+@pytest.mark.mechanism("N04")
+def test_throttled_connections_are_closed_while_another_waits_for_their_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise an address that connects too fast could stop its listener for good."""
+    clock = MockClock()
+    processor = FakeProcessor()
+    with bench([processor], ScriptedQuotas(clock, throttle(clock, 100)), clock) as b:
+        monkeypatch.setattr(acceptor_module, "SELECT_MS", 0)
+        (throttled,) = b.accept()
+        ((_, _, sock, _),) = b.acceptor._throttled
+        b.acceptor._descriptor_ceiling = sock.fileno() + 1
+        b.accept()
+        assert (b.acceptor.throttled, processor.sockets) == (1, []), "there is no descriptor for it"
+        clock.advance(100)
+        b.acceptor.run_once(0)
+        throttled.await_close()
+        b.acceptor.run_once(0)
+        assert len(processor.sockets) == 1
+
+
 @pytest.mark.parametrize(
     ("limit", "reserve"), [(64, 32), (256, 32), (1024, 64), (8192, 512), (20_000, 1024), (1 << 20, 1024)]
 )

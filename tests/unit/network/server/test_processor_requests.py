@@ -112,6 +112,29 @@ def test_the_software_of_a_client_is_noted_from_its_api_versions_request(policy:
 
 
 @pytest.mark.mechanism("N09")
+@pytest.mark.parametrize(("name", "version"), [("a name", "1"), ("name", "1\n2"), ("", "1"), ("name", "")])
+def test_software_that_the_handler_will_refuse_is_not_noted(name: str, version: str) -> None:
+    """It would be shown in metrics, in the request log and to telemetry exporters."""
+    body = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    with stepping() as s:
+        request = s.receive_one(s.connect(), encode_request(body, 3, 1, "c"))
+        context = request.context
+        assert (context.client_software_name, context.client_software_version) == ("unknown", "unknown")
+
+
+@pytest.mark.mechanism("N09")
+def test_a_large_api_versions_request_is_left_to_its_handler() -> None:
+    """It may have millions of tagged fields, and the network thread belongs to all clients."""
+    body = ApiVersionsRequest(client_software_name="kafka-python", client_software_version="3.0.12")
+    body.unknown_tagged_fields = dict.fromkeys(range(10, 3_000), b"")
+    with stepping() as s:
+        client = s.connect()
+        request = s.receive_one(client, encode_request(body, 3, 1, "c"))
+        assert request.context.client_software_name == "unknown", "the handler notes it"
+        assert s.processor.bad_requests == 0
+
+
+@pytest.mark.mechanism("N09")
 @pytest.mark.parametrize("body", [b"", b"\x0dkafka", b"\xff\xff\xff\xff\xff\xff"], ids=["empty", "cut", "varint"])
 def test_an_api_versions_request_that_cannot_be_read_is_left_to_its_handler(body: bytes) -> None:
     frame = b"\0\x12" + b"\0\3" + b"\0\0\0\5" + b"\xff\xff" + b"\0" + body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from concurrent.futures import CancelledError, Future
@@ -11,6 +12,8 @@ import pytest
 
 from barnabas.common.clock import SYSTEM_CLOCK, MockClock
 from barnabas.metrics.registry import Metrics
+from barnabas.network.reactor import selector as selector_module
+from barnabas.network.reactor.poller import Poller, make_poller
 from barnabas.network.server.config import SocketServerConfig
 from barnabas.network.server.connection_quotas import ConnectionLimits
 from barnabas.network.server.endpoint import Endpoint, SecurityProtocol
@@ -355,6 +358,32 @@ def test_listeners_are_added_and_removed_while_the_others_serve() -> None:
             assert len(names(ACCEPTOR)) == 1
             assert server.sockets.quotas.listener_count(INTERNAL) == 0
         assert stays.ask(3) == 3
+
+
+@pytest.mark.mechanism("N23")
+def test_a_listener_without_descriptors_for_its_processors_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be advertised, and its clients would wait in a backlog that nobody reads."""
+    server_of: list[Server] = []
+    with serving(Policy.QUEUE, echo(server_of), num_network_threads=1) as server:
+        server_of.append(server)
+        config = SocketServerConfig(num_network_threads=2)
+        pollers = iter([make_poller])
+
+        def scarce() -> Poller:
+            make = next(pollers, None)
+            if make is None:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return make()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(selector_module, "make_poller", scarce)
+            with pytest.raises(OSError, match="Too many open files"):
+                server.sockets.add_listeners([Endpoint(INTERNAL, port=0)], config, {})
+        assert set(server.sockets.acceptors) == {LISTENER}
+        assert (len(names(NETWORK)), len(names(ACCEPTOR))) == (1, 1)
+        server.sockets.add_listeners([Endpoint(INTERNAL, port=0)], config, {})
+        assert server.connect(INTERNAL).ask(1) == 1
+        assert len(server.sockets.processors) == 3
 
 
 @pytest.mark.mechanism("N23")
