@@ -148,7 +148,7 @@ def answer_parts(request: Request, body: bytes = b"") -> list[bytes]:
 
 
 def request_from(
-    frame: bytes,
+    frame: bytes | bytearray,
     times: RequestTimes,
     *,
     connection: str = "c",
