@@ -282,7 +282,11 @@ def delta_statistics(metadata: Any, schema: pa.Schema) -> str:
 
 def _json(value: Any) -> Any:
     if isinstance(value, dt.datetime):
-        return value.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        # Without a zone it is a local time of nobody in particular: astimezone() would shift it by this machine's zone.
+        zone = "" if value.tzinfo is None else "Z"
+        moment = value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
+        # strftime("%Y") does not pad years before 1000, and such a bound hides the file from readers.
+        return f"{moment.isoformat(timespec='microseconds')}{zone}"
     return value.isoformat() if isinstance(value, dt.date) else value
 
 

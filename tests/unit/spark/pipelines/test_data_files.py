@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import DataType, DateType, LongType, StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, DateType, LongType, StructField, StructType, TimestampNTZType, TimestampType
 
 from barnabas.spark.pipelines.config import DELTA, TABLE_FORMATS, TableOptions
 from barnabas.spark.pipelines.data_files import DataFile, FileLayout, file_writer
@@ -18,6 +21,7 @@ from barnabas.spark.pipelines.tables import pipeline_store
 
 INFINITY_US = 9_223_372_036_825_200_000
 """What Debezium makes of Postgres's timestamp ``infinity``."""
+ZERO_TIME = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
 
 
 def write(directory: Path, kind: DataType, values: pa.Array) -> tuple[pa.Table, dict[str, Any]]:
@@ -62,3 +66,26 @@ def test_a_table_takes_files_with_dates_that_python_does_not_have(tmp_path: Path
     (found,) = table.files("time")
     assert (found.first_us, found.last_us) == (5, 5)
     assert pq.read_table(table.uri(found).removeprefix("file://"), schema=schema).equals(pa.table(rows))
+
+
+def test_bounds_of_early_years_have_four_digits(tmp_path: Path) -> None:
+    values = pa.array([ZERO_TIME, dt.datetime(2026, 11, 18, tzinfo=dt.UTC)], pa.timestamp("us", "UTC"))
+    _, statistics = write(tmp_path, TimestampType(), values)
+    assert statistics["minValues"]["at"] == "0001-01-01T00:00:00.000000Z"
+    assert statistics["maxValues"]["at"] == "2026-11-18T00:00:00.000000Z"
+
+
+@pytest.fixture
+def another_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("another_zone")
+def test_bounds_of_times_without_a_zone_do_not_depend_on_the_zone_of_the_machine(tmp_path: Path) -> None:
+    values = pa.array([dt.datetime(2026, 11, 18, 12, tzinfo=dt.UTC)], pa.timestamp("us"))
+    _, statistics = write(tmp_path, TimestampNTZType(), values)
+    assert statistics["minValues"]["at"] == "2026-11-18T12:00:00.000000"
