@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,25 @@ def test_batches_add_up(spark: SparkSession, make: Callable[..., LakeConfig], ta
     assert offsets(config) == list(range(7))
     days = {one.name for one in Path(config.location).rglob("date=*")}
     assert days == {"date=2026-11-14", "date=2026-11-15"}
+
+
+@pytest.fixture
+def other_zone(spark: SparkSession) -> Iterator[None]:
+    """A session of a user in another time zone."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+@pytest.mark.usefixtures("other_zone")
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_days_are_in_utc(spark: SparkSession, make: Callable[..., LakeConfig], table_format: str) -> None:
+    config = make(table_format)
+    lake_writer(config).write(records(spark, numbers(4)), QUERY, 0)
+    days = {one.name for one in Path(config.location).rglob("date=*")}
+    assert days == {"date=2026-11-14", "date=2026-11-15"}
+    assert offsets(config) == list(range(4))
 
 
 FILES, COMMIT, STATE = "after the files", "after the commit", "after the state"

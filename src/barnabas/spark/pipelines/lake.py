@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from barnabas.spark.pipelines.dead_letter import PROBLEM
 from barnabas.spark.pipelines.lake_values import KEPT, RAW_VALUE, RawValues, ValueFormat
 from barnabas.spark.pipelines.schema_drift import type_of
-from barnabas.spark.pipelines.tables import OldTablesError, Table
+from barnabas.spark.pipelines.tables import OldTablesError, Table, utc_day
 from barnabas.spark.pipelines.topic_batches import AddedBatch, TopicBatch, TopicTableWriter
 from barnabas.spark.pipelines.topic_tables import TopicTable, rejected
 
@@ -72,7 +72,7 @@ def _add(config: LakeConfig, batch: TopicBatch) -> AddedBatch:
     try:
         value = ["value"] if "value" in parsed.columns else []
         rows = parsed.where(sf.col(PROBLEM).isNull()).select(
-            *KEPT[:4], "key", *value, "headers", sf.to_date("timestamp").alias(DATE)
+            *KEPT[:4], "key", *value, "headers", utc_day("timestamp").alias(DATE)
         )
         table, dead = store.prepare(config.rows_table(rows.schema)), config.dead_letters_table()
         store.create((dead,))

@@ -38,10 +38,11 @@ from barnabas.spark.session import parallelism
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 HOUR_US: Final = 3_600_000_000
+_DAY_SECONDS: Final = 86_400
 STATE: Final = "_barnabas/batch.json"
 STATUS: Final = "_barnabas/status.json"
 OLD_MANIFESTS: Final = "_manifests"
@@ -353,6 +354,16 @@ class TableStore:
         finally:
             merged.unpersist()
         opened.replace(taken, made, same_rows=True)
+
+
+def utc_day(time: str) -> Column:
+    """The day of a timestamp in UTC, whatever the time zone of the session: to_date() takes that one.
+
+    The partition of an Iceberg table is the day in UTC, and a file must not have rows of two.
+    """
+    from pyspark.sql import functions as sf  # an extra
+
+    return sf.date_from_unix_date(sf.floor(sf.unix_seconds(time) / _DAY_SECONDS).cast("int"))
 
 
 def _matches(stored: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataFrame:
