@@ -90,6 +90,29 @@ def test_batches_add_up(spark: SparkSession, make: Callable[..., LakeConfig], ta
     assert days == {"date=2026-11-14", "date=2026-11-15"}
 
 
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_small_files_of_a_day_become_one(spark: SparkSession, tmp_path: Path, table_format: str) -> None:
+    """Every 60 batches, by default."""
+    pipeline = PipelineConfig(str(tmp_path), tables=TableOptions(table_format), compact_every=3)
+    config = LakeConfig(pipeline, ("orders",), values=JsonValues("id bigint"))
+    writer = lake_writer(config)
+    values: list[bytes | None] = [b'{"id": 1}', None, b'{"id": 3}', b"{}"]
+    for batch in range(3):
+        writer.write(records(spark, values, first=4 * batch).coalesce(1), QUERY, batch)
+    opened = config.store().open_named("orders", "")
+    days = [one.path.split("/")[-2] for one in opened.files()]
+    assert sorted(days) == ["date=2026-11-14", "date=2026-11-15"]
+    assert opened.last_batch(QUERY) == 2
+    assert offsets(config) == list(range(12))
+    # A day with one small file is left alone.
+    before = {one.path for one in opened.files()}
+    writer.write(records(spark, values[:1], first=12), QUERY, 5)
+    after = {one.path for one in opened.files()}
+    assert len(after - before) == 1
+    assert len(before & after) == 1
+    assert offsets(config) == list(range(13))
+
+
 @pytest.fixture
 def other_zone(spark: SparkSession) -> Iterator[None]:
     """A session of a user in another time zone."""

@@ -327,13 +327,21 @@ class TableStore:
 
     def _merge_files(self, spark: SparkSession, table: Table, opened: OpenTable) -> None:
         """Makes large files of small ones, where the format's library does not do it."""
-        if table.day_column is not None:  # files are by day, which a reader of single files does not know
+        by_directory: dict[str, list[TableFile]] = {}  # a day, if files are by day
+        for one in opened.files():
+            if one.size < SMALL_BYTES:
+                by_directory.setdefault(one.path.rpartition("/")[0], []).append(one)
+        small = [one for files in by_directory.values() if len(files) > 1 for one in files]
+        if not small:
             return
-        small = [one for one in opened.files() if one.size < SMALL_BYTES]
-        if len(small) > 1:
-            frame = self._read(spark, table, opened, small).coalesce(_parallelism(spark))
-            files = write_files(frame, table.layout(), opened.storage(), MERGED)
-            opened.replace(small, files, same_rows=True)
+        day, parallel = table.day_column, _parallelism(spark)
+        if day is None:
+            frame = self._read(spark, table, opened, small).coalesce(parallel)
+        else:
+            frame = self._read(spark, _without_day(table), opened, small).withColumn(day, utc_day(table.time_column))
+            frame = frame.repartition(parallel, day)  # a file for each day
+        made = write_files(frame, table.layout(), opened.storage(), MERGED)
+        opened.replace(small, made, same_rows=True)
 
     def _merge_rows(self, spark: SparkSession, table: Table, opened: OpenTable, closed_us: int) -> None:
         """Makes one row of all rows of a window and key, in the hours that the last batches have changed."""
@@ -374,6 +382,14 @@ def _matches(stored: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataF
     rows = stored.select(*columns, FILE, sf.struct(*POSITION).alias("row"))
     with_change = rows.join(changes.select(*columns, sf.struct(*POSITION).alias("change")), list(key))
     return with_change.select(*columns, FILE, is_later(sf.col("row"), sf.col("change")).alias("later"))
+
+
+def _without_day(table: Table) -> Table:
+    """The table as its files have it: the day is the name of their directory."""
+    from pyspark.sql.types import StructType  # an extra
+
+    fields = [one for one in table.spark_schema() if one.name != table.day_column]
+    return replace(table, schema=StructType(fields), day_column=None)
 
 
 def _split_at(rows: DataFrame, column: str, boundary_us: int, files: Sequence[TableFile]) -> list[DataFrame]:
