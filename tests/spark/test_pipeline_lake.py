@@ -113,6 +113,24 @@ def test_small_files_of_a_day_become_one(spark: SparkSession, tmp_path: Path, ta
     assert offsets(config) == list(range(13))
 
 
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_a_time_that_has_no_day_is_a_dead_letter(
+    spark: SparkSession, make: Callable[..., LakeConfig], table_format: str
+) -> None:
+    """As of a producer that sends microseconds for milliseconds. An error would stop the pipeline for good."""
+    from pyspark.sql import functions as sf
+
+    config = make(table_format)
+    time_us = sf.when(sf.col("offset") == 1, sf.lit(1_700_000_000_000_000_000)).otherwise(sf.unix_micros("timestamp"))
+    batch = records(spark, numbers(3)).withColumn("timestamp", sf.timestamp_micros(time_us))
+    lake_writer(config).write(batch, QUERY, 0)
+    assert offsets(config) == [0, 2]
+    dead = config.store().read(spark, config.dead_letters_table())
+    reasons = [(row["offset"], row["reason"]) for row in dead.select("offset", "reason").collect()]
+    assert reasons == [(1, "the timestamp is not between the years 1 and 9999")]
+    assert config.store().state().dead_letters == 1
+
+
 @pytest.fixture
 def other_zone(spark: SparkSession) -> Iterator[None]:
     """A session of a user in another time zone."""
