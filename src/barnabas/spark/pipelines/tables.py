@@ -217,10 +217,13 @@ class TableStore:
         self._storage.replace(STATUS, status)
 
     def add(self, table: Table, frame: DataFrame, query_id: str, batch_id: int) -> int:
-        """Adds the rows of a batch to a table, unless the table holds the batch; returns how many rows it added."""
+        """Adds the rows of a batch to a table, unless the table holds the batch; returns how many rows it has.
+
+        The number is the same if a batch runs again that the table holds: the first run may not have noted it.
+        """
         opened = self.open(table)
         if opened.last_batch(query_id) >= batch_id:
-            return 0
+            return sum(one.rows for one in opened.files() if one.batch == batch_id)
         files = write_files(frame, table.layout(), opened.storage(), f"{BATCH_FILE}-{batch_id:09d}")
         if files:
             opened.replace((), files, same_rows=False, batch=(query_id, batch_id))
