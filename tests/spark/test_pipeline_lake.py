@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,66 @@ def test_batches_add_up(spark: SparkSession, make: Callable[..., LakeConfig], ta
     assert offsets(config) == list(range(7))
     days = {one.name for one in Path(config.location).rglob("date=*")}
     assert days == {"date=2026-11-14", "date=2026-11-15"}
+
+
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_small_files_of_a_day_become_one(spark: SparkSession, tmp_path: Path, table_format: str) -> None:
+    """Every 60 batches, by default."""
+    pipeline = PipelineConfig(str(tmp_path), tables=TableOptions(table_format), compact_every=3)
+    config = LakeConfig(pipeline, ("orders",), values=JsonValues("id bigint"))
+    writer = lake_writer(config)
+    values: list[bytes | None] = [b'{"id": 1}', None, b'{"id": 3}', b"{}"]
+    for batch in range(3):
+        writer.write(records(spark, values, first=4 * batch).coalesce(1), QUERY, batch)
+    opened = config.store().open_named("orders", "")
+    days = [one.path.split("/")[-2] for one in opened.files()]
+    assert sorted(days) == ["date=2026-11-14", "date=2026-11-15"]
+    assert opened.last_batch(QUERY) == 2
+    assert offsets(config) == list(range(12))
+    # A day with one small file is left alone.
+    before = {one.path for one in opened.files()}
+    writer.write(records(spark, values[:1], first=12), QUERY, 5)
+    after = {one.path for one in opened.files()}
+    assert len(after - before) == 1
+    assert len(before & after) == 1
+    assert offsets(config) == list(range(13))
+
+
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_a_time_that_has_no_day_is_a_dead_letter(
+    spark: SparkSession, make: Callable[..., LakeConfig], table_format: str
+) -> None:
+    """As of a producer that sends microseconds for milliseconds. An error would stop the pipeline for good."""
+    from pyspark.sql import functions as sf
+
+    config = make(table_format)
+    time_us = sf.when(sf.col("offset") == 1, sf.lit(1_700_000_000_000_000_000)).otherwise(sf.unix_micros("timestamp"))
+    batch = records(spark, numbers(3)).withColumn("timestamp", sf.timestamp_micros(time_us))
+    lake_writer(config).write(batch, QUERY, 0)
+    assert offsets(config) == [0, 2]
+    dead = config.store().read(spark, config.dead_letters_table())
+    reasons = [(row["offset"], row["reason"]) for row in dead.select("offset", "reason").collect()]
+    assert reasons == [(1, "the timestamp is not between the years 1 and 9999")]
+    assert config.store().state().dead_letters == 1
+
+
+@pytest.fixture
+def other_zone(spark: SparkSession) -> Iterator[None]:
+    """A session of a user in another time zone."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+
+
+@pytest.mark.usefixtures("other_zone")
+@pytest.mark.parametrize("table_format", TABLE_FORMATS)
+def test_days_are_in_utc(spark: SparkSession, make: Callable[..., LakeConfig], table_format: str) -> None:
+    config = make(table_format)
+    lake_writer(config).write(records(spark, numbers(4)), QUERY, 0)
+    days = {one.name for one in Path(config.location).rglob("date=*")}
+    assert days == {"date=2026-11-14", "date=2026-11-15"}
+    assert offsets(config) == list(range(4))
 
 
 FILES, COMMIT, STATE = "after the files", "after the commit", "after the state"

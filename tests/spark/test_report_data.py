@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import json
+import math
 import pkgutil
 import struct
 from pathlib import Path
@@ -16,6 +18,7 @@ from barnabas.report.clients import read_clients
 from barnabas.report.data import count_dead_letters
 from barnabas.report.kll_sketch import quantiles, sketch_values
 from barnabas.report.latency import PARTS, read_latency
+from barnabas.report.page import make_report
 from barnabas.report.quota_use import read_advice, read_quota_use
 from barnabas.report.table_reader import ReportError, TableReader
 from barnabas.report.tenancy import NAMELESS, OTHERS, TenantNames
@@ -267,6 +270,27 @@ def test_advice_and_dry_run(tmp_path: Path) -> None:
         ("orders", 0.0, 0.0),
     ]
     assert (found.start_us, found.end_us) == (START_US, START_US + MINUTE_US)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_a_client_that_pushes_no_finite_number_does_not_break_the_report(tmp_path: Path, value: float) -> None:
+    names = [
+        f"producer.{one}"
+        for one in ("request.latency.avg", "request.latency.max", "record.send.rate", "record.error.total")
+    ]
+    rows = [metric("odd", name, value) for name in names]
+    write_table(tmp_path, "telemetry", "metrics_1h", [*rows, metric("good", names[0], 5.0)])
+    points = [point("odd", second, name, value) for name in names for second in (1, 2)]
+    write_table(tmp_path, "telemetry", "points", [*points, point("odd", 3, names[0], 7.0)])
+    report = make_report(tmp_path)
+    assert "odd" in report.html()
+    json.dumps(report.summary, allow_nan=False)
+    found = read_clients(TableReader(tmp_path))
+    assert found is not None
+    good, odd = found.clients
+    assert good.values == {"latency_ms": 5.0}
+    assert "latency_ms" not in odd.values
+    assert [[value for _, value in one.by_client["odd"]] for one in found.series] == [[7.0]]
 
 
 def test_clients_by_what_they_push(tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ def summarize(instances: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str
     for (instance, measure), by_place in sums.items():
         total, weight, highest = by_place[min(by_place)]
         value = highest if measure in MAXIMA else total if measure in SUMS else total / weight if weight else 0.0
-        clients[instance].values[measure] = value
+        if math.isfinite(value):  # clients may push infinity
+            clients[instance].values[measure] = value
     return sorted(clients.values(), key=lambda one: (one.client_id, one.instance_id))
 
 
@@ -137,7 +138,7 @@ def _over_time(rows: Sequence[Mapping[str, Any]], measure: str) -> dict[str, lis
     wanted = [
         (row["timestamp"], row["client_id"] or NAMELESS, _RANK[row["metric"]][1], row["value"])
         for row in rows
-        if _RANK[row["metric"]][0] == measure and row["value"] is not None and not math.isnan(row["value"])
+        if _RANK[row["metric"]][0] == measure and row["value"] is not None and math.isfinite(row["value"])
     ]
     if not wanted:
         return {}

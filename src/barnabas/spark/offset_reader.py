@@ -166,13 +166,16 @@ class OffsetReader:
     def _list(
         self, wanted: Mapping[TopicPartition, int], state: ClusterState | None
     ) -> dict[TopicPartition, int | None]:
-        """Looks up offsets with the cached metadata, and with new metadata if that fails."""
+        return self._with_leaders(state, lambda known: self.client.reader.list_offsets(wanted, known))
+
+    def _with_leaders(self, state: ClusterState | None, ask: Callable[[ClusterState], T]) -> T:
+        """Asks leaders by the cached metadata, and by new metadata each time that fails: they may have moved."""
         if state is not None:
             try:
-                return self.client.reader.list_offsets(wanted, state)
+                return ask(state)
             except ClientError as error:
                 log.info("%s; looking up the leaders again", error)
-        return self._persistently(lambda: self.client.reader.list_offsets(wanted, self._describe()))
+        return self._persistently(lambda: ask(self._describe()))
 
     # -- sizes
 
@@ -182,11 +185,12 @@ class OffsetReader:
         It takes one request to each leader. Partitions where nothing could be read are omitted.
         """
         sampled = nlargest(_SAMPLED_PARTITIONS, ranges, key=lambda one: one.end - one.start)
-        return self._persistently(lambda: self._sample(sampled))
+        return self._with_leaders(self._state, lambda state: self._sample(sampled, state.leaders))
 
-    def _sample(self, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, float]:
+    def _sample(
+        self, ranges: Sequence[OffsetRange], leaders: Mapping[TopicPartition, Leader]
+    ) -> dict[TopicPartition, float]:
         reader = self.client.reader
-        leaders = (self._state or self._describe()).leaders
         by_node: dict[Node, dict[TopicPartition, PartitionToFetch]] = {}
         for one in ranges:
             leader = leaders.get(one.topic_partition)

@@ -105,7 +105,9 @@ class FilteringBatchReader(BatchReader):
             value = condition.value if condition.value.tzinfo else condition.value.replace(tzinfo=UTC)
             # Truncated to milliseconds: starting slightly earlier is correct, as Spark checks the condition too.
             milliseconds = int(value.timestamp() * 1000)
-            self._oldest_ms = max(milliseconds, self._oldest_ms or 0)
+            # A record without a time has -1 ms, and a lookup of -1 or -2 means something else.
+            if milliseconds > 0:
+                self._oldest_ms = max(milliseconds, self._oldest_ms or 0)
 
     def _narrow(self, starts: Offsets, ends: Offsets, offsets: OffsetReader) -> tuple[Offsets, Offsets]:
         chosen = [

@@ -73,6 +73,10 @@ class TransactionDriver:
         repeated = before if before is not None and before.batch == batch else None
         if repeated is not None:
             written = [one for one in written if not repeated.has(one.partition, _transaction(one))]
+        else:
+            self._check_proven([one for one in messages if one.outcome is Outcome.DECIDED], batch)
+            if not written:
+                return  # all rows are visible
         decision = repeated
         if decision is None or written:
             self._check_open(written)
@@ -135,6 +139,18 @@ class TransactionDriver:
             raise TransactionLostError(
                 f"Nothing of the batch is committed, as the transaction of task(s) {', '.join(map(str, gone))} was "
                 f"aborted: {_FOR_AN_EPOCH}."
+            )
+
+    def _check_proven(self, decided: Sequence[TaskWritten], batch: int) -> None:
+        """Checks tasks that found their rows written, if the decision that says so is gone.
+
+        It may have expired, or a driver that was cut off has replaced it by an earlier one. Proofs remain.
+        """
+        lost = [one.partition for one in decided if not self._is_proven(one.partition, batch)]
+        if lost:
+            raise TransactionLostError(
+                f"The decision about batch {batch} is gone, and the rows of task(s) {', '.join(map(str, lost))} are "
+                "not committed: another driver of this query may be running. Start the query again to write them."
             )
 
     def _end(self, transactions: Mapping[int, TaskTransaction], *, commit: bool) -> list[int]:

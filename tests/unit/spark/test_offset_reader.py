@@ -18,6 +18,7 @@ from barnabas.common.topic_partition import TopicPartition
 from barnabas.embedded import EmbeddedBroker
 from barnabas.network.client.node import Node
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.fetch import PartitionData
 from barnabas.spark.client_settings import ClientSettings
 from barnabas.spark.cluster_client import ClusterClient
 from barnabas.spark.offset_ranges import OffsetRange, ReadTask
@@ -232,3 +233,35 @@ def test_a_topic_that_does_not_exist_is_reported_soon(cluster: Restarted, clock:
     with pytest.raises(SubscriptionError, match="subscribe names topics that do not exist: none"):
         lookups.resolve(LATEST_POINT)
     assert cluster.asked == 4
+
+
+class Moved(Restarted):
+    """A client of a cluster whose first broker is gone for good, and whose second one has taken over."""
+
+    def __init__(self, clock: MockClock) -> None:
+        super().__init__(clock)
+        self.leader = Node(1, "127.0.0.1", 1)
+        self.fetched_from: list[int] = []
+
+    def describe(self, _topics: Any) -> ClusterState:
+        self.asked += 1
+        return ClusterState({}, {TopicPartition("many", 0): Leader(self.leader, ZERO_UUID, 0)}, frozenset())
+
+    def post_fetch(self, node: Node, _wanted: Any, **_limits: Any) -> Any:
+        self.fetched_from.append(node.id)
+        if node != self.leader:
+            raise ClientError("no such broker")
+
+    def wait(self, _posted: Any) -> Any:
+        return {TopicPartition("many", 0): PartitionData(records=None)}
+
+
+@pytest.mark.mechanism("S03")
+def test_a_sample_is_taken_from_the_next_leader(clock: SleeplessClock) -> None:
+    """The leader dies between the lookup of the end offsets and the sample of the same batch."""
+    cluster = Moved(clock)
+    lookups = lookups_of(cluster, clock)
+    lookups.latest({})
+    cluster.leader = Node(2, "127.0.0.1", 2)
+    assert lookups.bytes_per_offset([OffsetRange("many", 0, 0, 7)]) == {}
+    assert (cluster.fetched_from, cluster.asked) == ([1, 2], 2)

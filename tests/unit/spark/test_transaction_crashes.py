@@ -20,7 +20,7 @@ from barnabas.spark.sink_columns import SinkColumns
 from barnabas.spark.sink_messages import TaskWritten
 from barnabas.spark.sink_options import SinkOptions
 from barnabas.spark.transaction_client import TransactionClient
-from barnabas.spark.transaction_decision import DecisionLog
+from barnabas.spark.transaction_decision import CommittedOffset, DecisionLog
 from barnabas.spark.transaction_driver import TransactionDriver, abort_tasks
 from barnabas.spark.transaction_names import NO_RUN, decision_group
 from barnabas.spark.transaction_task import TaskIdentity, TransactionalTask
@@ -222,6 +222,53 @@ def test_a_transaction_that_was_decided_and_timed_out_is_written_again() -> None
     decision = DecisionLog(JOB, ScriptedClient(cluster)).read()
     assert decision is not None
     assert (decision.batch, decision.run, decision.generation) == (2, "2", 3)
+
+
+@pytest.mark.parametrize("earlier", [True, False], ids=["an earlier one", "none"])
+def test_a_decision_that_is_gone_after_its_batch_was_committed(earlier: bool) -> None:
+    """A driver that was cut off has stored the decision about an earlier batch at last; or the decision has expired.
+
+    The driver in between dies before Spark has noted its batch.
+    """
+    cluster = ScriptedCluster()
+    query = Query(cluster)
+    decisions = cluster.groups.setdefault(decision_group(JOB), {})
+    before: dict[str, CommittedOffset] = {}
+
+    def at_call(_point: int) -> None:
+        if len(cluster.visible) == 2 * TASKS and not before:
+            before.update(decisions)
+        if len(cluster.visible) == 4 * TASKS:
+            cluster.at_call = lambda _point: None
+            raise CrashError("after the last EndTxn of batch 1")
+
+    cluster.at_call = at_call
+    with pytest.raises(CrashError):
+        query.run()
+    decisions.clear()
+    decisions.update(before if earlier else {})
+    query.run()
+    assert sorted(cluster.visible) == EXPECTED
+    assert cluster.open_transactions() == []
+
+
+def test_a_decision_that_is_gone_before_its_batch_was_committed() -> None:
+    """The tasks of the repeated batch have read the decision; the driver does not find it any more."""
+    cluster = ScriptedCluster()
+    query = Query(cluster)
+    cluster.at_call = lambda _point: (_ for _ in ()).throw(CrashError()) if len(cluster.visible) == 2 else None
+    with pytest.raises(CrashError):
+        query.run()
+    cluster.at_call = lambda _point: None
+    messages = [query.task(0, task).write(_batches(ROWS[0][task])) for task in range(TASKS)]
+    cluster.groups[decision_group(JOB)].clear()
+    client: Any = ScriptedClient(cluster)
+    driver = TransactionDriver(JOB, client)
+    with pytest.raises(BarnabasError, match=r"the rows of task\(s\) 1, 2 are not committed"):
+        driver.commit(messages, 0)
+    driver.abort(messages, 0, TASKS)
+    query.run()
+    assert sorted(cluster.visible) == EXPECTED
 
 
 def test_rows_that_must_be_written_again_by_another_number_of_tasks_are_refused() -> None:

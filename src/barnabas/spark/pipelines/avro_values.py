@@ -30,6 +30,10 @@ _LOGICAL: Final = {
     ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
     ("string", "uuid"): pa.string(),
 }
+_NAMED: Final = frozenset({"record", "enum", "fixed"})
+_BASE_ONLY: Final = frozenset({"time-millis", "time-micros", "local-timestamp-millis", "local-timestamp-micros"})
+"""Logical types that become their base type. fastavro would make Python's times of them, some of which do not exist:
+24:00, for instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +46,14 @@ class AvroSchema:
     def arrow_type(self) -> pa.DataType:
         known: dict[str, pa.DataType | None] = {}
         for one in self.named:
-            arrow_type(one, known)
-        return arrow_type(self.schema, known)
+            arrow_type(normal_form(one), known)
+        return arrow_type(normal_form(self.schema), known)
 
     def converter(self) -> Callable[[Any], Any]:
         known: dict[str, Callable[[Any], Any]] = {}
         for one in self.named:
-            converter(one, known)
-        return converter(self.schema, known)
+            converter(normal_form(one), known)
+        return converter(normal_form(self.schema), known)
 
     def parsed(self) -> Any:
         with extra("lake", "values in Avro"):
@@ -57,8 +61,46 @@ class AvroSchema:
 
         known: dict[str, Any] = {}
         for one in self.named:
-            fastavro.parse_schema(one, named_schemas=known)
-        return fastavro.parse_schema(self.schema, named_schemas=known)
+            fastavro.parse_schema(normal_form(one), named_schemas=known)
+        return fastavro.parse_schema(normal_form(self.schema), named_schemas=known)
+
+
+def normal_form(schema: Any, space: str = "") -> Any:
+    """Returns a schema with full names in definitions and references, and without logical types of `_BASE_ONLY`.
+
+    ``space``: the namespace of the type around it, which a name without one belongs to.
+
+    >>> inner = {"type": "enum", "name": "Color", "symbols": ["RED"]}
+    >>> outer = {"type": "record", "name": "a.Car", "fields": [{"name": "color", "type": inner}]}
+    >>> normal_form(outer)["fields"][0]["type"]["name"]
+    'a.Color'
+    >>> normal_form(["null", {"type": "int", "logicalType": "time-millis"}])
+    ['null', {'type': 'int'}]
+    """
+    if isinstance(schema, list):
+        return [normal_form(one, space) for one in schema]
+    if isinstance(schema, str):
+        return schema if schema in _PRIMITIVES or schema == "null" else _full_name(schema, space)
+    if not isinstance(schema, dict):
+        return schema
+    kind = schema.get("type")
+    if kind in ("array", "map"):
+        inner = "items" if kind == "array" else "values"
+        return {**schema, inner: normal_form(schema[inner], space)}
+    if not isinstance(kind, str):
+        return {**schema, "type": normal_form(kind, space)}
+    if kind in _NAMED:
+        name = _full_name(schema["name"], schema.get("namespace", space))
+        space = name.rpartition(".")[0]
+        fields = [{**one, "type": normal_form(one["type"], space)} for one in schema.get("fields", ())]
+        return {**schema, "name": name, "namespace": space, **({"fields": fields} if kind == "record" else {})}
+    if kind not in _PRIMITIVES and kind != "null":
+        return normal_form(kind, space)
+    return {key: one for key, one in schema.items() if key != "logicalType" or one not in _BASE_ONLY}
+
+
+def _full_name(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
 
 
 def avro_schema(schema: AvroSchema, wire: WireFormat | None, reader: AvroSchema | None = None) -> ValueSchema:
@@ -127,12 +169,12 @@ def _same(value: Any) -> Any:
 def _remember(
     schema: Any, named: dict[str, Callable[[Any], Any]], convert: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
-    named.update(dict.fromkeys(_names(schema), convert))
+    named[schema["name"]] = convert
     return convert
 
 
 def arrow_type(schema: Any, named: dict[str, pa.DataType | None]) -> pa.DataType:
-    """The Arrow type of an Avro schema. `named` has the types with a name that were met on the way.
+    """The Arrow type of an Avro schema in its `normal_form`. `named` has the types with a name met on the way.
 
     >>> arrow_type(["null", {"type": "array", "items": "long"}], {})
     ListType(list<item: int64>)
@@ -178,18 +220,10 @@ def _field(field: Any, named: dict[str, pa.DataType | None]) -> pa.Field:
 
 
 def _named(schema: Any, named: dict[str, pa.DataType | None], make: Any) -> pa.DataType:
-    names = _names(schema)
-    named.update(dict.fromkeys(names))  # known, and not yet there: whoever refers to it now refers to itself
+    named[schema["name"]] = None  # known, and not yet there: whoever refers to it now refers to itself
     made: pa.DataType = make()
-    named.update(dict.fromkeys(names, made))
+    named[schema["name"]] = made
     return made
-
-
-def _names(schema: Any) -> set[str]:
-    """The names that others may use for a type."""
-    short = schema["name"].rpartition(".")[2]
-    space = schema.get("namespace")
-    return {schema["name"], short, *((f"{space}.{short}",) if space else ())}
 
 
 def _decimal(schema: Any) -> pa.DataType | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -70,12 +69,12 @@ def _make_decode(make: Callable[[], Decode], column: str) -> Decode:
 
 
 def _make_json_decode(kind: pa.DataType) -> Decode:
-    from barnabas.spark.pipelines.json_values import converter
+    from barnabas.spark.pipelines.json_values import converter, parser
 
-    convert = converter(kind)
+    convert, parse = converter(kind), parser(kind)
 
     def decode(value: bytes) -> Any:
-        found = json.loads(value)
+        found = parse(value)
         return convert(found if isinstance(found, dict) or kind.num_fields > 1 else {kind.field(0).name: found})
 
     return decode

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from barnabas.spark.pipelines.json_values import Convert, converter, expected, integer, timestamp
+from barnabas.spark.pipelines.json_values import Convert, converter, expected, integer, parser, timestamp
 from barnabas.spark.pipelines.value_schemas import Decode, Token, ValueFormatError, ValueSchema
 
 if TYPE_CHECKING:
@@ -73,8 +73,9 @@ class ConnectSchemas:
 
 
 def _make_decode(schema: Any) -> Decode:
-    _, convert = connect_type(schema)
-    return lambda value: convert(json.loads(value)[_PAYLOAD])
+    kind, convert = connect_type(schema)
+    parse = parser(kind)
+    return lambda value: convert(parse(value)[_PAYLOAD])
 
 
 def connect_type(schema: Any) -> tuple[pa.DataType, Convert]:
@@ -120,7 +121,7 @@ def _struct(fields: list[tuple[str, pa.DataType, Convert]]) -> tuple[pa.DataType
 
 def _decimal(scale: int, value: Any) -> Decimal:
     """Of the unscaled number, as bytes in Base64; the converter may also be set to write numbers or texts."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return Decimal(str(value))
     unscaled = int.from_bytes(base64.b64decode(expected(value, str, "a text in Base64"), validate=True), signed=True)
-    return Decimal(unscaled).scaleb(-scale)
+    return Decimal(f"{unscaled}e{-scale}")  # exactly: scaleb() would round to the 28 digits of Python's context

@@ -135,21 +135,31 @@ class _FileWriter:
         schema: pa.Schema,
         order_by: str | None,
     ) -> None:
-        import pyarrow.parquet as pq  # runs on Spark's workers
-
         directory = "".join(
             f"{name}={NULL_PARTITION if value is None else value}/" for name, value in partition.items()
         )
-        self._path = f"{directory}{prefix}-{uuid.uuid4()}.parquet"
+        self._storage = storage
+        self._prefix = f"{directory}{prefix}"
         self._partition = dict(partition)
         self._schema = schema
         self._order_by = order_by
-        self._stream = storage.open_output(self._path)
+        self._waiting: list[pa.Table] = []
+        self._open(True)
+
+    def _open(self, statistics: bool | list[str]) -> None:
+        """Begins a file. ``statistics``: the columns that have bounds in it, or all."""
+        import pyarrow.parquet as pq  # runs on Spark's workers
+
+        self._path = f"{self._prefix}-{uuid.uuid4()}.parquet"
+        self._stream = self._storage.open_output(self._path)
         self._metadata: list[Any] = []
         self._writer = pq.ParquetWriter(
-            self._stream, schema, compression=COMPRESSION, metadata_collector=self._metadata
+            self._stream,
+            self._schema,
+            compression=COMPRESSION,
+            write_statistics=statistics,
+            metadata_collector=self._metadata,
         )
-        self._waiting: list[pa.Table] = []
 
     def add(self, rows: pa.Table) -> None:
         self._waiting.append(rows)
@@ -173,10 +183,9 @@ class _FileWriter:
     def close(self) -> dict[str, Any]:
         """Closes the file; returns the row that describes it to the driver."""
         self._flush()
-        self._writer.close()
-        size = self._stream.tell()
-        self._stream.close()
-        metadata = self._metadata[0]
+        metadata, size = self._finish()
+        if columns := columns_without_bounds(metadata):
+            metadata, size = self._write_again(columns)
         return {
             "path": self._path,
             "size": size,
@@ -184,6 +193,43 @@ class _FileWriter:
             "partition": json.dumps(self._partition),
             "stats": delta_statistics(metadata, self._schema),
         }
+
+    def _finish(self) -> tuple[Any, int]:
+        """Ends the file; returns its footer and its size."""
+        self._writer.close()
+        size = self._stream.tell()
+        self._stream.close()
+        return self._metadata[0], size
+
+    def _write_again(self, without_bounds: set[str]) -> tuple[Any, int]:
+        """Writes another file with the same rows. No commit names the first one, so the table's clean-up removes it."""
+        import pyarrow.parquet as pq  # runs on Spark's workers
+
+        with self._storage.file_system().open_input_file(self._path) as stream:
+            first = pq.ParquetFile(stream)
+            names = [first.metadata.schema.column(number).path for number in range(first.metadata.num_columns)]
+            self._open([name for name in names if name not in without_bounds])
+            for group in range(first.num_row_groups):
+                self._writer.write_table(first.read_row_group(group).cast(self._schema))
+        return self._finish()
+
+
+def columns_without_bounds(metadata: Any) -> set[str]:
+    """Returns the columns whose bounds no Python program can read: dates outside the years 1 to 9999.
+
+    Databases have such dates: Debezium writes Postgres's ``infinity`` as one. pyiceberg reads the bounds of all columns
+    when a file is added to a table, and fails if it cannot.
+    """
+    found: set[str] = set()
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            if column.statistics is not None and column.statistics.has_min_max:
+                try:
+                    _ = column.statistics.min, column.statistics.max
+                except (OverflowError, ValueError):
+                    found.add(column.path_in_schema)
+    return found
 
 
 def delta_statistics(metadata: Any, schema: pa.Schema) -> str:
@@ -236,7 +282,11 @@ def delta_statistics(metadata: Any, schema: pa.Schema) -> str:
 
 def _json(value: Any) -> Any:
     if isinstance(value, dt.datetime):
-        return value.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        # Without a zone it is a local time of nobody in particular: astimezone() would shift it by this machine's zone.
+        zone = "" if value.tzinfo is None else "Z"
+        moment = value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
+        # strftime("%Y") does not pad years before 1000, and such a bound hides the file from readers.
+        return f"{moment.isoformat(timespec='microseconds')}{zone}"
     return value.isoformat() if isinstance(value, dt.date) else value
 
 

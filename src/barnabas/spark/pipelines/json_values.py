@@ -24,8 +24,18 @@ def json_schema_of(kind: pa.DataType) -> ValueSchema:
 
 
 def make_decode(kind: pa.DataType) -> Decode:
-    convert = converter(kind)
-    return lambda value: convert(json.loads(value))
+    convert, parse = converter(kind), parser(kind)
+    return lambda value: convert(parse(value))
+
+
+def parser(kind: pa.DataType) -> Callable[[bytes | str], Any]:
+    """The function that parses JSON for a type. A float would change the digits of a decimal, so it makes none then."""
+    return partial(json.loads, parse_float=Decimal) if _has_decimal(kind) else json.loads
+
+
+def _has_decimal(kind: pa.DataType) -> bool:
+    inner = [kind.field(number).type for number in range(kind.num_fields)]  # of structs, lists and maps
+    return bool(pa.types.is_decimal(kind)) or any(map(_has_decimal, inner))
 
 
 def converter(kind: pa.DataType) -> Convert:
@@ -84,13 +94,13 @@ def integer(value: Any) -> int:
 
 
 def number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise TypeError(f"{str(value)[:100]!r} is not a number")
     return float(value)
 
 
 def decimal(value: Any) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         raise TypeError(f"{str(value)[:100]!r} is not a number")
     return Decimal(str(value))
 

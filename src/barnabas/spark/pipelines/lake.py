@@ -19,17 +19,19 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from barnabas.spark.pipelines.dead_letter import PROBLEM
 from barnabas.spark.pipelines.lake_values import KEPT, RAW_VALUE, RawValues, ValueFormat
 from barnabas.spark.pipelines.schema_drift import type_of
-from barnabas.spark.pipelines.tables import OldTablesError, Table
+from barnabas.spark.pipelines.tables import OldTablesError, Table, utc_day
 from barnabas.spark.pipelines.topic_batches import AddedBatch, TopicBatch, TopicTableWriter
 from barnabas.spark.pipelines.topic_tables import TopicTable, rejected
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
 NAME: Final = "lake"
 DATE: Final = "date"
+_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
+"""The first and the last second of the years 1 to 9999, since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,12 @@ def _add(config: LakeConfig, batch: TopicBatch) -> AddedBatch:
         )
     if config.values.many:
         batch.records.persist()
-    parsed = config.values.parse(batch.records, type_of(opened.schema(), "value") if exists else None).persist()
+    found = config.values.parse(batch.records, type_of(opened.schema(), "value") if exists else None)
+    parsed = found.withColumn(PROBLEM, sf.coalesce(PROBLEM, _without_day())).persist()
     try:
         value = ["value"] if "value" in parsed.columns else []
         rows = parsed.where(sf.col(PROBLEM).isNull()).select(
-            *KEPT[:4], "key", *value, "headers", sf.to_date("timestamp").alias(DATE)
+            *KEPT[:4], "key", *value, "headers", utc_day("timestamp").alias(DATE)
         )
         table, dead = store.prepare(config.rows_table(rows.schema)), config.dead_letters_table()
         store.create((dead,))
@@ -81,3 +84,14 @@ def _add(config: LakeConfig, batch: TopicBatch) -> AddedBatch:
     finally:
         parsed.unpersist()
         batch.records.unpersist()
+
+
+def _without_day() -> Column:
+    """The reason if the timestamp of a record has no day that table formats and Python have; null if it has one.
+
+    A producer that sends microseconds for milliseconds writes such records, if its topic allows it.
+    """
+    from pyspark.sql import functions as sf
+
+    seconds = sf.unix_seconds("timestamp")
+    return sf.when(~seconds.between(*_SECONDS), sf.lit("the timestamp is not between the years 1 and 9999"))

@@ -13,6 +13,7 @@ from barnabas.spark.pipelines.schema_registry import (
     PROTOBUF,
     RegistryClient,
     RegistryConfig,
+    RegistryError,
     RegistrySchema,
     SchemaNotFoundError,
 )
@@ -20,6 +21,8 @@ from barnabas.spark.pipelines.value_schemas import Token, ValueFormatError, Valu
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+    from barnabas.spark.pipelines.avro_values import AvroSchema
 
 KINDS: Final = {"avro": AVRO, "json": JSON, "protobuf": PROTOBUF}
 _NAMES: Final = {"avro": "Avro", "json": "JSON", "protobuf": "Protobuf"}
@@ -71,6 +74,7 @@ class RegistrySchemas:
         self._message = message
         self._client: RegistryClient | None = None
         self._built: dict[tuple[int, int | None], ValueSchema] = {}
+        self._readers: dict[int, AvroSchema] = {}
 
     def for_keys(self) -> RegistrySchemas:
         """The same registry for the keys of records, which have schemas of their own."""
@@ -83,8 +87,8 @@ class RegistrySchemas:
         if self._client is None:
             self._client = RegistryClient(self.config)
         schema_id = int(token)
+        reader = None if self._reader is None else self._reader_id(self._client, self._reader)
         try:
-            reader = None if self._reader is None else self._reader.schema_id(self._client)
             if (schema_id, reader) not in self._built:
                 self._built[schema_id, reader] = self._build(schema_id, reader)
             return self._built[schema_id, reader]
@@ -93,26 +97,33 @@ class RegistrySchemas:
         except ValueFormatError as error:
             raise ValueFormatError(f"schema {schema_id}: {error}") from None
 
+    def _reader_id(self, client: RegistryClient, reader: Reader) -> int:
+        """Finds the reader schema; `RegistryError` if it cannot be used, which is not the fault of the records."""
+        from barnabas.spark.pipelines.avro_values import avro_schema  # an extra
+
+        try:
+            found = reader.schema_id(client)
+            if found not in self._readers:
+                schema = _avro(self._schema(found))
+                avro_schema(schema, None)  # only to validate it
+                self._readers[found] = schema
+        except (SchemaNotFoundError, ValueFormatError) as error:
+            raise RegistryError(f"the reader schema cannot be used: {error}") from None
+        return found
+
     def _build(self, schema_id: int, reader: int | None) -> ValueSchema:
         schema = self._schema(schema_id)
         if self._values == "protobuf":
             return self._protobuf(schema)
-        try:
-            parsed = json.loads(schema.text)
-            references = _all_references(schema)
-        except ValueError as error:
-            raise ValueFormatError(f"not JSON: {error}") from None
         if self._values == "json":
             from barnabas.spark.pipelines.json_schema_values import json_schema_values
 
+            parsed, references = _parsed(schema)
             return json_schema_values(parsed, dict(references), self.config.wire)
-        from barnabas.spark.pipelines.avro_values import AvroSchema, avro_schema  # an extra
+        from barnabas.spark.pipelines.avro_values import avro_schema  # an extra
 
-        read_with = None
-        if reader is not None:
-            other = self._schema(reader)
-            read_with = AvroSchema(json.loads(other.text), tuple(one for _, one in _all_references(other)))
-        return avro_schema(AvroSchema(parsed, tuple(one for _, one in references)), self.config.wire, read_with)
+        read_with = None if reader is None else self._readers[reader]
+        return avro_schema(_avro(schema), self.config.wire, read_with)
 
     def _protobuf(self, schema: RegistrySchema) -> ValueSchema:
         from barnabas.spark.pipelines.protobuf_values import descriptor_set, protobuf_schema
@@ -138,5 +149,16 @@ def _in_order(schema: RegistrySchema) -> list[tuple[str, RegistrySchema]]:
     return list(found.items())
 
 
-def _all_references(schema: RegistrySchema) -> list[tuple[str, Any]]:
-    return [(name, json.loads(one.text)) for name, one in _in_order(schema)]
+def _parsed(schema: RegistrySchema) -> tuple[Any, list[tuple[str, Any]]]:
+    """A schema in JSON, and all schemas that it refers to, by name."""
+    try:
+        return json.loads(schema.text), [(name, json.loads(one.text)) for name, one in _in_order(schema)]
+    except ValueError as error:
+        raise ValueFormatError(f"not JSON: {error}") from None
+
+
+def _avro(schema: RegistrySchema) -> AvroSchema:
+    from barnabas.spark.pipelines.avro_values import AvroSchema  # an extra
+
+    parsed, references = _parsed(schema)
+    return AvroSchema(parsed, tuple(one for _, one in references))

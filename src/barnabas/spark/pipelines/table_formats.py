@@ -46,6 +46,8 @@ class TableFile:
     first_us: int | None
     last_us: int | None
     """Bounds of the time column, microseconds since 1970; None if the format does not know them."""
+    rows: int = 0
+    """How many rows it has; 0 if the format does not know."""
     handle: Any = None
     """The format's own description of the file."""
 
@@ -201,7 +203,8 @@ class DeltaTableFormat:
         found = []
         for row in actions.to_pylist():
             first, last = row.get(f"min.{time_column}"), row.get(f"max.{time_column}")
-            found.append(TableFile(row["path"], row["size_bytes"], _micros(first), _micros(last)))
+            rows = row.get("num_records") or 0
+            found.append(TableFile(row["path"], row["size_bytes"], _micros(first), _micros(last), rows))
         return found
 
     def uri(self, file: TableFile) -> str:
@@ -386,7 +389,14 @@ class IcebergTableFormat:
 
         files = [task.file for task in table.scan().plan_files()]
         return [
-            TableFile(one.file_path, one.file_size_in_bytes, bound(one.lower_bounds), bound(one.upper_bounds), one)
+            TableFile(
+                one.file_path,
+                one.file_size_in_bytes,
+                bound(one.lower_bounds),
+                bound(one.upper_bounds),
+                one.record_count,
+                one,
+            )
             for one in files
         ]
 

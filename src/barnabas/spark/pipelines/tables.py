@@ -38,10 +38,11 @@ from barnabas.spark.session import parallelism
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 HOUR_US: Final = 3_600_000_000
+_DAY_SECONDS: Final = 86_400
 STATE: Final = "_barnabas/batch.json"
 STATUS: Final = "_barnabas/status.json"
 OLD_MANIFESTS: Final = "_manifests"
@@ -216,10 +217,13 @@ class TableStore:
         self._storage.replace(STATUS, status)
 
     def add(self, table: Table, frame: DataFrame, query_id: str, batch_id: int) -> int:
-        """Adds the rows of a batch to a table, unless the table holds the batch; returns how many rows it added."""
+        """Adds the rows of a batch to a table, unless the table holds the batch; returns how many rows it has.
+
+        The number is the same if a batch runs again that the table holds: the first run may not have noted it.
+        """
         opened = self.open(table)
         if opened.last_batch(query_id) >= batch_id:
-            return 0
+            return sum(one.rows for one in opened.files() if one.batch == batch_id)
         files = write_files(frame, table.layout(), opened.storage(), f"{BATCH_FILE}-{batch_id:09d}")
         if files:
             opened.replace((), files, same_rows=False, batch=(query_id, batch_id))
@@ -326,13 +330,21 @@ class TableStore:
 
     def _merge_files(self, spark: SparkSession, table: Table, opened: OpenTable) -> None:
         """Makes large files of small ones, where the format's library does not do it."""
-        if table.day_column is not None:  # files are by day, which a reader of single files does not know
+        by_directory: dict[str, list[TableFile]] = {}  # a day, if files are by day
+        for one in opened.files():
+            if one.size < SMALL_BYTES:
+                by_directory.setdefault(one.path.rpartition("/")[0], []).append(one)
+        small = [one for files in by_directory.values() if len(files) > 1 for one in files]
+        if not small:
             return
-        small = [one for one in opened.files() if one.size < SMALL_BYTES]
-        if len(small) > 1:
-            frame = self._read(spark, table, opened, small).coalesce(_parallelism(spark))
-            files = write_files(frame, table.layout(), opened.storage(), MERGED)
-            opened.replace(small, files, same_rows=True)
+        day, parallel = table.day_column, _parallelism(spark)
+        if day is None:
+            frame = self._read(spark, table, opened, small).coalesce(parallel)
+        else:
+            frame = self._read(spark, _without_day(table), opened, small).withColumn(day, utc_day(table.time_column))
+            frame = frame.repartition(parallel, day)  # a file for each day
+        made = write_files(frame, table.layout(), opened.storage(), MERGED)
+        opened.replace(small, made, same_rows=True)
 
     def _merge_rows(self, spark: SparkSession, table: Table, opened: OpenTable, closed_us: int) -> None:
         """Makes one row of all rows of a window and key, in the hours that the last batches have changed."""
@@ -355,6 +367,16 @@ class TableStore:
         opened.replace(taken, made, same_rows=True)
 
 
+def utc_day(time: str) -> Column:
+    """The day of a timestamp in UTC, whatever the time zone of the session: to_date() takes that one.
+
+    The partition of an Iceberg table is the day in UTC, and a file must not have rows of two.
+    """
+    from pyspark.sql import functions as sf  # an extra
+
+    return sf.date_from_unix_date(sf.floor(sf.unix_seconds(time) / _DAY_SECONDS).cast("int"))
+
+
 def _matches(stored: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataFrame:
     """The rows that have a change: key, file, and whether the row is from a later change."""
     from pyspark.sql import functions as sf  # an extra
@@ -363,6 +385,14 @@ def _matches(stored: DataFrame, changes: DataFrame, key: Sequence[str]) -> DataF
     rows = stored.select(*columns, FILE, sf.struct(*POSITION).alias("row"))
     with_change = rows.join(changes.select(*columns, sf.struct(*POSITION).alias("change")), list(key))
     return with_change.select(*columns, FILE, is_later(sf.col("row"), sf.col("change")).alias("later"))
+
+
+def _without_day(table: Table) -> Table:
+    """The table as its files have it: the day is the name of their directory."""
+    from pyspark.sql.types import StructType  # an extra
+
+    fields = [one for one in table.spark_schema() if one.name != table.day_column]
+    return replace(table, schema=StructType(fields), day_column=None)
 
 
 def _split_at(rows: DataFrame, column: str, boundary_us: int, files: Sequence[TableFile]) -> list[DataFrame]:

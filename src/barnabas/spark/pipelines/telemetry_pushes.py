@@ -58,10 +58,21 @@ def parse_pushes(pushes: pa.Array) -> pa.Array:
     """Returns a list of rows for each push: a row for each value, or one row with the reason why it is unreadable."""
     # A push has dozens of values, so only a part of the rows exists as Python objects at a time.
     parts = [
-        pa.array([list(_rows_of(push)) for push in pushes.slice(start, _PUSHES_PER_PART).to_pylist()], ROWS)
+        _parse_part(pushes.slice(start, _PUSHES_PER_PART).to_pylist())
         for start in range(0, len(pushes), _PUSHES_PER_PART)
     ]
     return pa.concat_arrays(parts) if parts else pa.array([], ROWS)
+
+
+def _parse_part(pushes: list[dict[str, Any]]) -> pa.Array:
+    """Parses some pushes. If a value does not fit its column, such as a count of over 63 bits, only its push is
+    unreadable: an error here would stop the pipeline at this push for good."""
+    try:
+        return pa.array([list(_rows_of(push)) for push in pushes], ROWS)
+    except (ValueError, OverflowError) as error:
+        if len(pushes) == 1:
+            return pa.array([[_unreadable(pushes[0], f"a value does not fit its column: {error}")]], ROWS)
+        return pa.concat_arrays([_parse_part([push]) for push in pushes])
 
 
 def _rows_of(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -73,13 +84,18 @@ def _rows_of(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
         pushed_by = _read_headers(headers)
         found = list(iterate_metrics(bytes(record["value"] or b"")))
     except (ValueError, InvalidRecordError) as error:
-        yield {**origin, "problem": str(error), "key": record["key"], "value_bytes": record["value"]}
+        yield _unreadable(record, str(error))
         return
     # At least one row, so that the push counts as read.
     if not found:
         yield {**origin, **pushed_by}
     for point in found:
         yield {**origin, **pushed_by, **_columns(point)}
+
+
+def _unreadable(record: dict[str, Any], reason: str) -> dict[str, Any]:
+    origin = {name: record[name] for name in ORIGIN}
+    return {**origin, "problem": reason, "key": record["key"], "value_bytes": record["value"]}
 
 
 def _read_headers(headers: Mapping[str, bytes | None]) -> dict[str, Any]:

@@ -266,6 +266,29 @@ def test_a_reader_schema(registry: ScriptedRegistry, reader: str, expected: set[
         Reader("newest", "s")
 
 
+@pytest.mark.parametrize(
+    ("reader", "reason"),
+    [
+        (Reader("latest", "order-value"), "the schema registry has no subject order-value"),
+        (Reader("9"), "the schema registry has no schema 9"),
+        (Reader("2"), "is JSON, and the values are to be AVRO"),
+        (Reader("3"), "a union of several types cannot be a column"),
+    ],
+)
+def test_a_reader_schema_that_cannot_be_used_is_not_the_fault_of_the_records(
+    registry: ScriptedRegistry, reader: Reader, reason: str
+) -> None:
+    """They would all be dead letters because of a typing error."""
+    registry.register("orders-value", AVRO_SCHEMA)
+    registry.register("json", JSON_SCHEMA, "JSON")
+    union = [{"name": "id", "type": ["int", "string"]}]
+    registry.register("union", {**AVRO_SCHEMA, "fields": union})
+    schemas = RegistrySchemas("avro", RegistryConfig(registry.url), reader=reader)
+    for _ in range(2):
+        with pytest.raises(RegistryError, match=f"the reader schema cannot be used: .*{reason}"):
+            schemas.find(1)
+
+
 def test_names_for_types_of_databases(registry: ScriptedRegistry) -> None:
     """As Kafka Connect's Avro converter writes the schemas of Debezium: the row is defined once and used by name."""
     at = {"type": "long", "connect.name": "io.debezium.time.Timestamp", "connect.version": 1}

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
 from barnabas.spark.pipelines.config import DELTA, ICEBERG, TABLE_FORMATS, TableOptions
-from barnabas.spark.pipelines.data_files import DataFile, FileLayout, file_writer
+from barnabas.spark.pipelines.data_files import BATCH_FILE, DataFile, FileLayout, file_writer
 from barnabas.spark.pipelines.schema_drift import DriftError
 from barnabas.spark.pipelines.table_formats import BATCH, IcebergTableFormat, OpenTable, TableChangedError
 from barnabas.spark.pipelines.table_storage import TableStorage
@@ -77,6 +77,15 @@ def test_a_batch_is_added_once(table: OpenTable) -> None:
         append(table, write(table, number), number)
     assert numbers(table) == [0, 1]
     assert (table.last_batch("q"), table.last_batch("other")) == (1, -1)
+
+
+def test_a_batch_that_the_table_holds_still_has_its_rows(store: TableStore, table: OpenTable) -> None:
+    """The number of dead letters is noted after the commit, by the run that comes to it."""
+    for batch_id, found in ((8, (1,)), (9, (2, 3, 4))):
+        append(table, write(table, *found, prefix=f"{BATCH_FILE}-{batch_id:09d}"), batch_id)
+    never_run: Any = None
+    assert store.add(Table("t", SCHEMA, "time"), never_run, "q", 9) == 3
+    assert numbers(table) == [1, 2, 3, 4]
 
 
 def test_files_that_replace_none_are_an_append(tmp_path: Path) -> None:
