@@ -15,7 +15,7 @@ from barnabas.common.clock import MockClock, SystemClock
 from barnabas.common.scheduler import KafkaScheduler, MockScheduler, Task
 from barnabas.common.shutdownable_thread import FatalExitError
 
-PATIENCE = 10
+PATIENCE = 60
 """Seconds of real time after which a test gives up on a thread."""
 
 

@@ -299,14 +299,14 @@ def test_many_threads_that_meet_at_a_new_client_lose_nothing(bench: QuotaBench) 
 
     def work() -> None:
         for number in range(50):
-            barrier.wait(10)
+            barrier.wait(60)
             bench.produce(1_000, client_id=f"client-{number}")
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     for number in range(50):
         assert rate(bench.metrics, client_id=f"client-{number}") == 400
 

@@ -31,7 +31,7 @@ from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from barnabas.security.authorizer import AuthorizerServerInfo
 from barnabas.security.standard_authorizer import StandardAuthorizer
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def running(broker: EmbeddedBroker) -> BrokerServer:

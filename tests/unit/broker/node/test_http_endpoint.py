@@ -23,7 +23,7 @@ from barnabas.common.clock import MockClock
 from barnabas.common.errors import Errors
 from barnabas.embedded import EmbeddedBroker
 
-WAIT_S = 10
+WAIT_S = 60
 LIMIT_S = 60
 
 

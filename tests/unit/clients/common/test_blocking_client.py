@@ -58,7 +58,7 @@ def peer(answer: bytes | None) -> Iterator[str]:
             yield f"127.0.0.1:{listening.getsockname()[1]}"
         finally:
             stop.set()
-            thread.join(10)
+            thread.join(60)
 
 
 def unused_port() -> int:

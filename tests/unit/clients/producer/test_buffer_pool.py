@@ -43,7 +43,7 @@ class Waiters:
         self.clock.await_waiters(before + 1, 1)
 
     def join(self, name: str) -> None:
-        self.threads[name].join(10)
+        self.threads[name].join(60)
         assert not self.threads[name].is_alive()
 
 
