@@ -55,7 +55,7 @@ def test_a_broker_in_a_container(tmp_path: Path) -> None:
         with WireClient(address) as client:
             assert client.metadata().cluster_id == CLUSTER_ID
             assert [broker.node_id for broker in client.metadata().brokers] == [7]
-        with urllib.request.urlopen(f"{terminal.http_address}/health", timeout=20) as response:
+        with urllib.request.urlopen(f"{terminal.http_address}/health", timeout=60) as response:
             assert json.load(response)["status"] == "up", "what the image's health check asks for"
         assert "no Java virtual machine: KAFKA_HEAP_OPTS" in terminal.text
         terminal.signal(signal.SIGTERM)

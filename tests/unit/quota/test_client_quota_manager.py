@@ -6,6 +6,7 @@ import math
 import threading
 
 import pytest
+from benchmarks.waiting import until
 
 from barnabas.metrics.names import MetricName
 from barnabas.metrics.registry import Metrics
@@ -314,9 +315,4 @@ def test_many_threads_that_meet_at_a_new_client_lose_nothing(bench: QuotaBench) 
 def wait_until(condition: object) -> None:
     """Another thread is about to make it true."""
     assert callable(condition)
-    deadline = threading.Event()
-    for _ in range(2_000):
-        if condition():
-            return
-        deadline.wait(0.005)
-    raise AssertionError("not true after 10 s")
+    until(condition, "not true", 60)

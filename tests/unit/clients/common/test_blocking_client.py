@@ -129,7 +129,7 @@ def test_a_web_server() -> None:
 def test_something_that_says_nothing() -> None:
     with (
         peer(None) as address,
-        BlockingClient(address, connect_timeout_ms=100) as client,
+        BlockingClient(address, connect_timeout_ms=1_000) as client,
         pytest.raises(ConnectionFailedError, match="did not send its API versions in time"),
     ):
         client.nodes()
