@@ -20,7 +20,7 @@ from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from benchmarks.waiting import WaitedInVainError, until
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 RETRY_S = 0.001
 ASK_VERSIONS = encode_request(ApiVersionsRequest(), 0, 1, "benchmark")
 LENGTH = struct.Struct(">i")

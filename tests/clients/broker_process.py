@@ -20,7 +20,7 @@ from typing import IO, Final, Self
 
 from barnabas.records.batch import RecordBatch, iter_batches
 
-_SECONDS: Final = 30.0
+_SECONDS: Final = 120.0
 """How long a start or a stop may take; both take well under a second."""
 
 _ADDRESS: Final = re.compile(r"bootstrap server\s+(\S+)")
