@@ -176,7 +176,7 @@ def check_transactions(bootstrap: str, topic: str) -> None:
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     found: list[bytes | None] = []
-    for _ in range(100):
+    for _ in range(400):
         message = consumer.poll(0.3)
         if message is not None and message.error() is None:
             found.append(message.value())

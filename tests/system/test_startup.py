@@ -24,6 +24,7 @@ from barnabas.broker.node import background_loading
 from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
 from barnabas.broker.node.storage_formatter import format_if_empty
 from barnabas.embedded import EmbeddedBroker
+from machine_speed import slowdown
 
 EMPTY_S = 0.4
 WITH_PARTITIONS_S = 1.0
@@ -36,14 +37,6 @@ THREADS = 48
 SLACK = 3.0
 """How much more time than on a machine that does nothing else, or that is as slow for any other process."""
 ATTEMPTS = 6
-
-
-def slowdown() -> float:
-    """How much longer than its CPU time this process takes for some work, because of what else the machine does."""
-    started, before = time.perf_counter(), time.thread_time()
-    while time.thread_time() - before < 0.1:
-        pass
-    return max((time.perf_counter() - started) / (time.thread_time() - before), 1.0)
 
 
 def assert_some_are_quick(measure: Callable[[], Sequence[float]], limits_s: Sequence[float]) -> None:
