@@ -24,6 +24,7 @@ from typing import Any, Final, Self, TypeVar
 
 import confluent_kafka
 import pytest
+from benchmarks.broker_process import free_port
 from benchmarks.waiting import WaitedInVainError, until
 
 from barnabas.cli.quota_requests import alter_quotas, describe_quotas
@@ -99,8 +100,7 @@ class QuotaBroker:
 
 @contextmanager
 def running(directory: Path, windows: int) -> Iterator[QuotaBroker]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        http = f"127.0.0.1:{probe.getsockname()[1]}"
+    http = f"127.0.0.1:{free_port()}"
     overrides = {
         "quota.window.num": str(windows),
         "controller.quota.window.num": str(windows),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.broker_process import free_port
 
 from barnabas import EmbeddedBroker, _kernels
 from barnabas.cli.main import run
@@ -59,11 +60,6 @@ def listener(serve: Callable[[socket.socket], None]) -> Iterator[str]:
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from benchmarks.broker_process import free_port
 
 from barnabas import EmbeddedBroker
 from barnabas.clients.common.blocking_client import (
@@ -61,12 +62,6 @@ def peer(answer: bytes | None) -> Iterator[str]:
             thread.join(60)
 
 
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port
-
-
 def test_requests_get_a_response_from_any_broker_or_from_one(broker: EmbeddedBroker) -> None:
     with BlockingClient(broker.bootstrap_servers) as client:
         response: DescribeClusterResponse = client.send(DescribeClusterRequest())
@@ -78,7 +73,7 @@ def test_requests_get_a_response_from_any_broker_or_from_one(broker: EmbeddedBro
 
 
 def test_one_of_several_addresses_will_do(broker: EmbeddedBroker) -> None:
-    with BlockingClient(f"127.0.0.1:{unused_port()}, {broker.bootstrap_servers}") as client:
+    with BlockingClient(f"127.0.0.1:{free_port()}, {broker.bootstrap_servers}") as client:
         assert list(client.nodes()) == [1]
 
 
@@ -99,7 +94,7 @@ def test_what_a_broker_does_not_serve_is_named(broker: EmbeddedBroker) -> None:
 
 
 def test_nobody_listens() -> None:
-    port = unused_port()
+    port = free_port()
     with BlockingClient(f"127.0.0.1:{port}") as client:
         for _ in range(2):
             with pytest.raises(ConnectionFailedError, match=f"127.0.0.1:{port}: connection refused"):
@@ -155,9 +150,9 @@ def test_addresses_that_are_none(servers: str) -> None:
 
 
 def test_a_node_can_be_told_apart_in_the_error() -> None:
-    port = unused_port()
+    port = free_port()
     with (
-        BlockingClient(f"127.0.0.1:{unused_port()}") as client,
+        BlockingClient(f"127.0.0.1:{free_port()}") as client,
         pytest.raises(ConnectionFailedError, match=f"127.0.0.1:{port}"),
     ):
         client.send(DescribeClusterRequest(), Node(5, "127.0.0.1", port))
