@@ -6,12 +6,14 @@ What it costs is read from ``/proc``, so that a figure means the same for an int
 from __future__ import annotations
 
 import os
+import random
 import socket
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,7 +22,7 @@ from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from benchmarks.waiting import WaitedInVainError, until
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 RETRY_S = 0.001
 ASK_VERSIONS = encode_request(ApiVersionsRequest(), 0, 1, "benchmark")
 LENGTH = struct.Struct(">i")
@@ -30,10 +32,18 @@ class BrokerDiedError(RuntimeError):
     """The process has ended, or does not answer; the message has what it wrote."""
 
 
+PORTS = range(10_000, 32_768)
+"""Below the ports that systems give to connections, and to whoever binds port 0: nobody else gets one of these before
+the server that it is for has bound it."""
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    chance = random.SystemRandom()  # whatever seeds others have set, two processes do not try the same ones
+    while True:
+        port = chance.choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def source_environment(pycache: Path | None = None) -> dict[str, str]:

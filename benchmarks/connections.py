@@ -68,7 +68,7 @@ CLIENTS, BROKERS = "EXTERNAL", "REPLICATION"
 STORM_ADDRESS = "127.0.0.2"
 BACKLOG = 4096
 SPARE_DESCRIPTORS = 200
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 ANSWER = struct.Struct(">iiq")
 REQUEST = encode_request(HeartbeatRequest(group_id="group", generation_id=1), 4, 7, "bench")
 
@@ -222,6 +222,7 @@ def serve(hand_off: str, rate_limit: str, rate: int) -> None:
         server.sockets.quotas.update_ip_connection_rate(STORM_ADDRESS, rate)
     questions: dict[str, Callable[[], Any]] = {
         "memory": resident_bytes,
+        "cpu": time.process_time,
         "traced": lambda: tracemalloc.get_traced_memory()[0],
         "state": server.state,
         "await_empty": server.await_empty,
@@ -426,6 +427,25 @@ def active_beside_idle(hand_off: HandOff, count: int, rounds: int, samples: int)
         for number in range(rounds):
             for name in (ALONE, CROWDED) if number % 2 else (CROWDED, ALONE):  # neither always goes first
                 taken[name] += client.ask(list(ports).index(name), samples)
+    return taken
+
+
+def cpu_beside_idle(hand_off: HandOff, count: int, rounds: int, samples: int) -> dict[str, list[float]]:
+    """CPU seconds of a server for so many requests of one connection, in each round: without others, and with many."""
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(serving(hand_off)) for name in (ALONE, CROWDED)}
+        ports = {name: ports[CLIENTS] for name, (_, ports) in servers.items()}
+        stack.enter_context(Child("hold", ports[CROWDED], count)).hear()
+        client = stack.enter_context(Child("ping", *ports.values()))
+        client.hear()
+        taken: dict[str, list[float]] = {ALONE: [], CROWDED: []}
+        for which in range(2):
+            client.ask(which, samples)  # warm-up
+        for _ in range(rounds):
+            for which, (name, (server, _)) in enumerate(servers.items()):
+                before = server.ask("cpu")
+                client.ask(which, samples)
+                taken[name].append(server.ask("cpu") - before)
     return taken
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-SECONDS = 40.0
+SECONDS = 120.0
 PAUSE_S = 0.01
 
 

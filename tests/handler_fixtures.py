@@ -62,7 +62,7 @@ class HandlerBench:
         try:
             future = handler(request, self.local)
             if future is not None:
-                future.result(10)
+                future.result(60)
         finally:
             self.local.request = None
             request.release_buffer()

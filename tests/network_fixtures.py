@@ -55,7 +55,7 @@ from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_local import RequestLocal
 from barnabas.server.request_metrics import RequestTimes
 
-WAIT_S = 10
+WAIT_S = 60
 """How long a test waits for another thread, or for the other end of a socket, before it calls it stuck."""
 
 LISTENER = "PLAINTEXT"

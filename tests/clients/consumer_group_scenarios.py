@@ -93,7 +93,7 @@ def a_member_that_does_not_poll_loses_its_partitions(kind: str, bootstrap: str, 
     group = unique("g")
     members: list[ThreadMember] = []
     try:
-        slow = ThreadMember(kind, bootstrap, group, [topic], **{"max.poll.interval.ms": 1000})
+        slow = ThreadMember(kind, bootstrap, group, [topic], **{"max.poll.interval.ms": 5000})
         members.append(slow)
         settle([slow])
         slow.pause()
@@ -218,14 +218,14 @@ def commits(kind: str, bootstrap: str, topic: str) -> None:
         consumer.unsubscribe()
         # With one.
         consumer.subscribe([topic])
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not consumer.assignment():
             assert time.monotonic() < deadline
             consumer.poll(100)
         assert consumer.group_metadata().generation_id > 0
         called: list[Any] = []
         future = consumer.commit_async({one: 7}, lambda offsets, error: called.append((dict(offsets), error)))
-        future.result(30)
+        future.result(60)
         until(lambda: consumer.poll(10) is not None and called)
         assert called == [({one: OffsetAndMetadata(7)}, None)]
         consumer.commit({two: 9})
@@ -262,7 +262,7 @@ def a_commit_during_a_rebalance(kind: str, bootstrap: str, topic: str) -> None:
             while not stop.is_set():
                 consumer.poll(20)
                 try:
-                    consumer.commit(timeout_ms=5_000)
+                    consumer.commit(timeout_ms=60_000)
                     outcomes.append(None)
                 except (CommitFailedError, RebalanceInProgressError) as error:
                     outcomes.append(error)
@@ -279,7 +279,7 @@ def a_commit_during_a_rebalance(kind: str, bootstrap: str, topic: str) -> None:
     finally:
         stop.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
         end(members)
     assert not any(thread.is_alive() for thread in threads)
     assert outcomes.count(None) > 5

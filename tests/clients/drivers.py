@@ -21,7 +21,7 @@ import pytest
 from clients.confluent_admin import AdminClient, NewTopic
 from clients.records import Record
 
-SECONDS: Final = 20
+SECONDS: Final = 60
 """How long anything may take that takes milliseconds."""
 
 

@@ -32,7 +32,7 @@ class Processor:
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
 
@@ -43,7 +43,7 @@ def crash_in_a_transaction(kind: str, bootstrap: str, source: str, target: str, 
     producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
     producer.init_transactions()
     consumer.subscribe([source])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (records := consumer.poll(200)):
         assert time.monotonic() < deadline
     producer.begin_transaction()
@@ -77,10 +77,11 @@ def transform_under_fire(kind: str, bootstrap: str, source: str, target: str, co
     assert not [processor.error for processor in processors if processor.error is not None]
     assert sorted(seen) == sorted(f"RECORD {number}" for number in range(count))
     # And nothing follows.
-    assert len(read_committed(bootstrap, target, count + 1, seconds=1)) == count
+    assert len(read_committed(bootstrap, target, count, more_s=1)) == count
 
 
-def read_committed(bootstrap: str, topic: str, count: int, seconds: float = 60) -> list[str]:
+def read_committed(bootstrap: str, topic: str, count: int, seconds: float = 120, more_s: float = 0) -> list[str]:
+    """Reads so many records, and for `more_s` seconds what follows them."""
     seen: list[str] = []
     with KafkaConsumer(
         {"bootstrap.servers": bootstrap, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
@@ -89,5 +90,8 @@ def read_committed(bootstrap: str, topic: str, count: int, seconds: float = 60) 
         consumer.assign(partitions)
         deadline = time.monotonic() + seconds
         while len(seen) < count and time.monotonic() < deadline:
+            seen += [record.value.decode() for record in consumer.poll(100)]
+        deadline = time.monotonic() + more_s
+        while time.monotonic() < deadline:
             seen += [record.value.decode() for record in consumer.poll(100)]
     return seen

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-SESSION_MS = 6000
+SESSION_MS = 20_000
 HEARTBEAT_MS = 1000
 
 _stop = threading.Event()

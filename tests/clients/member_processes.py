@@ -63,7 +63,7 @@ class Member:
             if since is not None:
                 self.held.append((number, since, at))
 
-    def wait_until(self, condition: Any, seconds: float = 40) -> None:
+    def wait_until(self, condition: Any, seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
         with self._changed:
             while not condition(self):
@@ -84,8 +84,8 @@ class Member:
         self._end(None)
 
     def _end(self, at: float | None) -> None:
-        self._process.wait(30)
-        self._reader.join(30)
+        self._process.wait(120)
+        self._reader.join(120)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()

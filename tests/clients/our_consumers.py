@@ -23,18 +23,21 @@ PARTITIONS: Final = 4
 EVERYTHING: Final = set(range(PARTITIONS))
 _SCRIPT: Final = Path(__file__).with_name("our_group_member.py")
 
+SESSION_MS: Final = "20000"
+"""Long enough for a member that gets no processor for a while, short enough for a test that waits for its end."""
+
 KINDS: Final[dict[str, dict[str, str]]] = {
     "consumer": {"group.protocol": "consumer"},
     "range": {
         "group.protocol": "classic",
         "partition.assignment.strategy": "range",
-        "session.timeout.ms": "6000",
+        "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": "300",
     },
     "cooperative-sticky": {
         "group.protocol": "classic",
         "partition.assignment.strategy": "cooperative-sticky",
-        "session.timeout.ms": "6000",
+        "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": "300",
     },
 }
@@ -118,7 +121,7 @@ class ThreadMember(ConsumerRebalanceListener):
     def stop(self) -> None:
         self._stop.set()
         self._going.set()
-        self._thread.join(40)
+        self._thread.join(120)
 
     def close(self, options: CloseOptions | None = None) -> None:
         """Leaves in order; raises what went wrong before that."""
@@ -171,7 +174,7 @@ class OurWriter:
             sent.append(self._producer.send(self._topic, str(number).encode(), partition=number % PARTITIONS))
         self._producer.flush()
         for future in sent:
-            metadata = future.result(30)
+            metadata = future.result(60)
             self.written.add((metadata.partition, metadata.offset))
 
     def close(self) -> None:
@@ -180,7 +183,7 @@ class OurWriter:
         self._producer.close()
 
 
-def settle(members: Sequence[Any], seconds: float = 40) -> None:
+def settle(members: Sequence[Any], seconds: float = 120) -> None:
     """Waits until the members have all partitions between them, each one, and none has nothing."""
 
     def settled() -> bool:
@@ -190,7 +193,7 @@ def settle(members: Sequence[Any], seconds: float = 40) -> None:
     until(settled, lambda: [(member.kind, member.partitions) for member in members], seconds)
 
 
-def wait_for_all(members: Sequence[Any], written: set[tuple[int, int]], seconds: float = 40) -> None:
+def wait_for_all(members: Sequence[Any], written: set[tuple[int, int]], seconds: float = 120) -> None:
     def missing() -> set[tuple[int, int]]:
         return written - set().union(*(set(member.records) for member in members))
 

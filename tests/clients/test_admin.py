@@ -82,7 +82,7 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupReq
 from oracles.java import OracleUnavailableError
 from oracles.kafka_server import KafkaServer, ensure_available
 
-SECONDS: Final = 20
+SECONDS: Final = 60
 
 
 @pytest.fixture(scope="module", params=["barnabas", pytest.param("kafka", marks=pytest.mark.java)])

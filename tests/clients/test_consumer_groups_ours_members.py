@@ -11,13 +11,13 @@ from confluent_kafka.cimpl import NewTopic
 
 from clients import consumer_group_scenarios as scenarios
 from clients.broker_process import BrokerProcess
-from clients.our_consumers import KINDS, PARTITIONS, ThreadMember, end, settle, unique
+from clients.our_consumers import KINDS, PARTITIONS, SESSION_MS, ThreadMember, end, settle, unique
 
 OVERRIDES = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "100",
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.consumer.min.session.timeout.ms": SESSION_MS,
     "group.consumer.heartbeat.interval.ms": "300",
     "group.consumer.min.heartbeat.interval.ms": "300",
 }
@@ -101,7 +101,7 @@ def test_a_group_protocol_is_chosen(bootstrap: str, created: str) -> None:
     """Without a word, the newer protocol; with a setting that only the classic one has, that."""
     members: list[ThreadMember] = []
     try:
-        for settings, expected in (({}, "Consumer"), ({"session.timeout.ms": 6000}, "Classic")):
+        for settings, expected in (({}, "Consumer"), ({"session.timeout.ms": SESSION_MS}, "Classic")):
             member = ThreadMember("auto", bootstrap, unique("g"), [created], **settings)
             members.append(member)
             settle([member])

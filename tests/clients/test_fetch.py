@@ -19,6 +19,7 @@ from kafka.errors import OffsetOutOfRangeError
 from clients.confluent_admin import AdminClient, OffsetSpec
 from clients.drivers import DRIVERS, LIBRARIES, SECONDS, Driver, confluent_consumer, create_topic, run_kcat
 from clients.records import RECENTLY, Record, at
+from machine_speed import slowdown
 
 FIRST_TIME = RECENTLY
 RECORDS = [Record(b"%d" % number, key=b"k", timestamp=FIRST_TIME + 10 * number) for number in range(20)]
@@ -174,22 +175,25 @@ def test_a_waiting_consumer_hears_of_a_record_at_once(bootstrap: str, topic: str
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         producer.send(topic, b"warm up").get(SECONDS)
         assert consumer.poll(SECONDS).value() == b"warm up"
-        delays = []
-        for number in range(20):
-            sent = time.perf_counter()
-            producer.send(topic, b"%d" % number)
-            message = consumer.poll(SECONDS)
-            delays.append(time.perf_counter() - sent)
-            assert message.value() == b"%d" % number
+        delays: list[float] = []
+        limit_s = 0.0
         # A few milliseconds each, most of them in the two clients; a busy machine may miss that now and then.
-        assert statistics.median(delays) < 0.05, delays
-        assert max(delays) < 5, delays
+        while not delays or statistics.median(delays[-20:]) > limit_s:
+            assert len(delays) < 120, delays
+            limit_s = 0.05 * slowdown()
+            for number in range(20):
+                sent = time.perf_counter()
+                producer.send(topic, b"%d" % number)
+                message = consumer.poll(SECONDS)
+                delays.append(time.perf_counter() - sent)
+                assert message.value() == b"%d" % number
+        assert max(delays) < 25, delays
     finally:
         consumer.close()
         producer.close()
 
 
-@pytest.mark.parametrize(("max_wait_ms", "enough"), [(700, False), (60_000, True)])
+@pytest.mark.parametrize(("max_wait_ms", "enough"), [(700, False), (600_000, True)])
 def test_a_long_poll_waits_for_its_bytes(bootstrap: str, topic: str, max_wait_ms: int, enough: bool) -> None:
     """Less than ``fetch.min.bytes`` is held back until there is more, or until the time is over."""
     create_topic(bootstrap, topic)
@@ -200,7 +204,7 @@ def test_a_long_poll_waits_for_its_bytes(bootstrap: str, topic: str, max_wait_ms
             enable_auto_commit=False,
             fetch_min_bytes=5_000,
             fetch_max_wait_ms=max_wait_ms,
-            request_timeout_ms=2 * max_wait_ms,
+            request_timeout_ms=2 * max_wait_ms + 60_000,
         )
         async with consumer, aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
             place = aiokafka.TopicPartition(topic, 0)

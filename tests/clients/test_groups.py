@@ -32,8 +32,8 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPr
     """With sessions short enough for a crash to be noticed soon."""
     overrides = {
         "group.min.session.timeout.ms": "1000",
-        "group.consumer.session.timeout.ms": "6000",
-        "group.consumer.min.session.timeout.ms": "6000",
+        "group.consumer.session.timeout.ms": "20000",
+        "group.consumer.min.session.timeout.ms": "20000",
         "group.consumer.heartbeat.interval.ms": "500",
         "group.consumer.min.heartbeat.interval.ms": "500",
     }
@@ -52,7 +52,7 @@ def group(topic: str) -> str:
 
 
 def create_topic(admin: AdminClient, topic: str, partitions: int = PARTITIONS) -> None:
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
 class Writer:
@@ -74,7 +74,7 @@ class Writer:
                 self._topic, str(number), partition=number % PARTITIONS, on_delivery=self._on_delivery
             )
             self._producer.poll(0)
-        self._producer.flush(30)
+        self._producer.flush(120)
 
     def _on_delivery(self, error: Any, message: Any) -> None:
         assert error is None
@@ -90,14 +90,14 @@ class Writer:
         self._thread.join()
 
 
-def wait_for_all(members: list[Member], written: set[tuple[int, int]], seconds: float = 40) -> None:
+def wait_for_all(members: list[Member], written: set[tuple[int, int]], seconds: float = 120) -> None:
     def missing() -> set[tuple[int, int]]:
         return written.difference(*(list(member.records) for member in members))
 
     until(lambda: not missing(), lambda: f"{len(missing())} of {len(written)} records were not delivered", seconds)
 
 
-def settle(members: list[Member], seconds: float = 40) -> None:
+def settle(members: list[Member], seconds: float = 120) -> None:
     """Waits until the living members have all partitions between them, each one."""
 
     def settled() -> bool:
@@ -174,7 +174,7 @@ def test_a_group_is_upgraded_and_taken_back_while_it_runs(
         new = Member("confluent-consumer", bootstrap, group, topic)
         members.append(new)
         settle([old, new])
-        described = admin.describe_consumer_groups([group])[group].result(30)
+        described = admin.describe_consumer_groups([group])[group].result(60)
         assert described.type.name == "CONSUMER"
         old.close()
         settle([new])
@@ -183,7 +183,7 @@ def test_a_group_is_upgraded_and_taken_back_while_it_runs(
         settle([new, again])
         new.close()
         settle([again])
-        assert admin.describe_consumer_groups([group])[group].result(30).type.name == "CLASSIC"
+        assert admin.describe_consumer_groups([group])[group].result(60).type.name == "CLASSIC"
         writer.close()
         wait_for_all(members, writer.written)
         again.close()
@@ -203,7 +203,7 @@ def test_a_group_goes_on_where_it_stopped(
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(20):
         producer.produce(topic, str(number))
-    producer.flush(30)
+    producer.flush(120)
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -216,7 +216,7 @@ def test_a_group_goes_on_where_it_stopped(
         consumer = Consumer(settings)
         consumer.subscribe([topic])
         got: list[Any] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while len(got) < count and time.monotonic() < deadline:
             got += [one for one in consumer.consume(count - len(got), 0.5) if one.error() is None]
         consumer.commit(message=got[-1], asynchronous=False)
@@ -237,17 +237,17 @@ def test_offsets_are_listed_altered_and_deleted(bootstrap: str, admin: AdminClie
     unknown = consumer.commit(offsets=[TopicPartition("no-such-topic", 0, 1)], asynchronous=True)
     assert unknown is None
     consumer.close()
-    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
     assert {(found.partition, found.offset) for found in listed.topic_partitions} == {(0, 3), (1, 4)}
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 1)])
-    admin.alter_consumer_group_offsets([wanted])[group].result(30)
-    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    admin.alter_consumer_group_offsets([wanted])[group].result(60)
+    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
     assert {(found.partition, found.offset) for found in listed.topic_partitions} == {(0, 1), (1, 4)}
-    groups = admin.list_consumer_groups().result(30)
+    groups = admin.list_consumer_groups().result(60)
     assert group in {found.group_id for found in groups.valid}
     assert not groups.errors
-    admin.delete_consumer_groups([group])[group].result(30)
-    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    admin.delete_consumer_groups([group])[group].result(60)
+    listed = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
     assert not [found for found in listed.topic_partitions or () if found.offset >= 0]
 
 
@@ -267,7 +267,7 @@ def test_a_broker_that_is_killed_comes_back_with_its_groups(
                 broker.start()
                 writer.goes_on()
             writer.close()
-            wait_for_all(members, writer.written, 60)
+            wait_for_all(members, writer.written)
             settle(members)
         finally:
             writer.close()

@@ -19,6 +19,7 @@ from typing import Any
 import confluent_kafka
 import kafka
 import pytest
+from benchmarks.broker_process import free_port
 
 from barnabas.clients.admin import ClientQuotaEntity, KafkaAdminClient
 from barnabas.clients.common.blocking_client import BlockingClient
@@ -242,8 +243,7 @@ class Proxy:
 @contextmanager
 def behind_a_proxy() -> Iterator[tuple[EmbeddedBroker, Proxy]]:
     """A broker that tells its clients to come through the proxy."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     proxy = Proxy(port)
     try:
         overrides = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}

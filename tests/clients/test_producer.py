@@ -14,6 +14,7 @@ from typing import Protocol
 
 import confluent_kafka
 import pytest
+from benchmarks.broker_process import free_port
 
 from barnabas.clients.producer import KafkaProducer
 from barnabas.common.config_def import ConfigError
@@ -176,7 +177,7 @@ def check_transactions(bootstrap: str, topic: str) -> None:
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     found: list[bytes | None] = []
-    for _ in range(100):
+    for _ in range(400):
         message = consumer.poll(0.3)
         if message is not None and message.error() is None:
             found.append(message.value())
@@ -308,16 +309,15 @@ def tls_server(connection: socket.socket) -> None:
 def test_what_is_wrong_with_the_address(serve: Callable[[socket.socket], None] | None, message: str) -> None:
     with contextlib.ExitStack() as stack:
         if serve is None:
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                address = f"127.0.0.1:{free.getsockname()[1]}"
+            address = f"127.0.0.1:{free_port()}"
         else:
             listener = Listener(serve)
             stack.callback(listener.close)
             address = listener.address
-        with KafkaProducer(bootstrap_servers=address, max_block_ms=400, reconnect_backoff_ms=10) as producer:
-            error = producer.send("t", b"v").exception(10)
+        with KafkaProducer(bootstrap_servers=address, max_block_ms=2_000, reconnect_backoff_ms=10) as producer:
+            error = producer.send("t", b"v").exception(60)
         assert isinstance(error, KafkaTimeoutError)
-        assert "Topic t not present in metadata after 400 ms." in str(error)
+        assert "Topic t not present in metadata after 2000 ms." in str(error)
         assert address in str(error)
         assert message in str(error)
 

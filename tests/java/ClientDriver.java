@@ -103,7 +103,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 public class ClientDriver {
     private static final ObjectMapper JSON = new ObjectMapper();
-    private static final int SECONDS = 20;
+    private static final int SECONDS = 60;
 
     private static final Map<String, Admin> ADMINS = new HashMap<>();
     private static final Map<String, KafkaProducer<String, String>> PRODUCERS = new HashMap<>();
@@ -212,8 +212,8 @@ public class ClientDriver {
 
     private static Admin admin(JsonNode q) {
         Properties properties = properties(q);
-        properties.putIfAbsent("default.api.timeout.ms", "15000");
-        properties.putIfAbsent("request.timeout.ms", "10000");
+        properties.putIfAbsent("default.api.timeout.ms", "60000");
+        properties.putIfAbsent("request.timeout.ms", "30000");
         return ADMINS.computeIfAbsent(properties.toString(), key -> Admin.create(properties));
     }
 
@@ -263,8 +263,8 @@ public class ClientDriver {
     private static Object produce(JsonNode q) throws Exception {
         String name = text(q.get("name"));
         Properties properties = properties(q);
-        properties.putIfAbsent("delivery.timeout.ms", "15000");
-        properties.putIfAbsent("request.timeout.ms", "10000");
+        properties.putIfAbsent("delivery.timeout.ms", "60000");
+        properties.putIfAbsent("request.timeout.ms", "30000");
         properties.putIfAbsent("max.block.ms", "10000");
         KafkaProducer<String, String> producer = name == null ? null : PRODUCERS.get(name);
         if (producer == null) {
@@ -328,7 +328,7 @@ public class ClientDriver {
 
     private static KafkaConsumer<String, String> consumer(JsonNode q) {
         Properties properties = properties(q);
-        properties.putIfAbsent("default.api.timeout.ms", "15000");
+        properties.putIfAbsent("default.api.timeout.ms", "60000");
         properties.putIfAbsent("enable.auto.commit", "false");
         properties.putIfAbsent("auto.offset.reset", "none");
         properties.putIfAbsent("fetch.max.wait.ms", "100"); // a consumer that closes waits for its last fetch

@@ -39,7 +39,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 public class TransactionDriver {
     private static final ObjectMapper JSON = new ObjectMapper();
-    private static final int SECONDS = 30;
+    private static final int SECONDS = 60;
     private static final Map<String, KafkaProducer<String, String>> PRODUCERS = new HashMap<>();
 
     public static void main(String[] args) throws Exception {

@@ -53,7 +53,7 @@ class JavaClient:
         count: int,
         config: Mapping[str, str] | None = None,
         *,
-        timeout_ms: int = 20_000,
+        timeout_ms: int = 60_000,
     ) -> list[Record]:
         """So many records, from the given positions on; fewer if they do not come in time."""
         records: list[Record] = self.ask(

@@ -18,7 +18,7 @@ from oracles.java import OracleUnavailableError, class_path
 from oracles.line_program import compiled_classes
 
 _JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-_SECONDS = 30
+_SECONDS = 120
 
 
 def client_jars() -> list[Path]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from benchmarks.broker_process import free_port
 from benchmarks.waiting import WaitedInVainError, until
 
 from oracles.java import OracleUnavailableError
@@ -23,7 +24,7 @@ from oracles.java import OracleUnavailableError
 JARS = Path(__file__).resolve().parents[2] / "target" / "server-jars"
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 _JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-_SECONDS = 90.0
+_SECONDS = 180.0
 """How long a start, a stop or a tool may take: a few seconds on a quiet machine."""
 
 
@@ -64,14 +65,10 @@ def dump_log(*files: Path) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)
 
 
 class KafkaServer:

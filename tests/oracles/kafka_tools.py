@@ -59,14 +59,14 @@ class KafkaTools:
             raise OracleUnavailableError("no Kafka tools in target/server-jars (make jars)")
         self._program = LineProgram("ToolDriver", jars)
 
-    def run(self, tool: str, *arguments: str, stdin: str = "", seconds: float = 60) -> str:
+    def run(self, tool: str, *arguments: str, stdin: str = "", seconds: float = 300) -> str:
         """What the tool printed to its standard output; `ToolFailedError` if it did not end well."""
         out, err, status = self.result(tool, *arguments, stdin=stdin, seconds=seconds)
         if status != 0:
             raise ToolFailedError(f"{tool} {' '.join(arguments)}", status, out, err)
         return out
 
-    def result(self, tool: str, *arguments: str, stdin: str = "", seconds: float = 60) -> tuple[str, str, int]:
+    def result(self, tool: str, *arguments: str, stdin: str = "", seconds: float = 300) -> tuple[str, str, int]:
         """Standard output, standard error and exit status of a run."""
         question: dict[str, Any] = {"main": _TOOLS[tool], "args": list(arguments), "stdin": stdin}
         answer = self._program.ask(question, seconds)

@@ -75,7 +75,7 @@ class LineProgram:
         )
         self._unread = b""
 
-    def ask(self, question: dict[str, Any], seconds: float = 60) -> dict[str, Any]:
+    def ask(self, question: dict[str, Any], seconds: float = 180) -> dict[str, Any]:
         assert self._process.stdin is not None
         rest = memoryview(json.dumps(question).encode() + b"\n")
         while rest:

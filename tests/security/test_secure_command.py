@@ -6,11 +6,13 @@ import socket
 import ssl
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
+from benchmarks.broker_process import free_port
 from confluent_kafka.admin import AdminClient
 
 from barnabas import KafkaAdminClient
@@ -26,15 +28,12 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 WAIT_S = 60
 
 
-def free_port() -> int:
+def free_pair() -> int:
     """A port whose successor is free, too."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = int(one.getsockname()[1])
-            try:
-                socket.create_server(("127.0.0.1", port + 1)).close()
-            except OSError:
-                continue
+        port = free_port()
+        with suppress(OSError):
+            socket.create_server(("127.0.0.1", port + 1)).close()
             return port
 
 
@@ -43,7 +42,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Secrets of alice and bob, and a running broker made of them."""
     made = tmp_path_factory.mktemp("secure") / "secrets"
     command = ["secure", str(made), "--host", "localhost", "--user", "alice", "--user", "bob"]
-    assert run([*command, "--port", str(free_port())]) == 0
+    assert run([*command, "--port", str(free_pair())]) == 0
     config = KafkaConfig.from_properties(load_properties(made / "server.properties"))
     format_storage(config, add_scram=[f"@{made / 'users.scram'}"])
     server = KafkaRaftServer(config)

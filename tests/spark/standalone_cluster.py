@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from benchmarks.broker_process import free_port
 from benchmarks.waiting import until
 
 SECONDS: Final = 400
@@ -36,7 +37,7 @@ class StandaloneCluster:
     """A context manager: the processes run meanwhile, with the environment that they are given."""
 
     def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
-        self._port = _free_port()
+        self._port = free_port()
         self.master = f"spark://127.0.0.1:{self._port}"
         self._directory = directory
         self._log = directory / "log"
@@ -156,7 +157,7 @@ class StandaloneCluster:
         """A Spark Connect server whose executors are those of the cluster; its address."""
         import pyspark
 
-        port = _free_port()
+        port = free_port()
         settings = {**_SETTINGS, "spark.connect.grpc.binding.port": str(port), "spark.driver.host": "127.0.0.1"}
         settings |= {"spark.ui.enabled": "false", "spark.executor.extraJavaOptions": _JAVA_OPTIONS}
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", self.master]
@@ -180,9 +181,3 @@ class StandaloneCluster:
         finally:
             process.terminate()
             process.wait(SECONDS)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -36,7 +36,7 @@ OTHER = "bystander"
 BATCHES = 20
 VALUES = [b"value %d" % number for number in range(BATCHES)]
 MARKER = ".kafka_cleanshutdown"
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture(scope="module")

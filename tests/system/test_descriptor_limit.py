@@ -88,7 +88,7 @@ def test_a_limit_too_low_for_the_logs_is_an_error_with_its_remedy(tmp_path: Path
         until(lambda: client.produce("orders", 99, b"value")[0] is Errors.NONE, broker.text)
     limited = LimitedBroker(tmp_path / "data", 100)
     limited.spawn()
-    assert limited.process.wait(60) == 1
+    assert limited.process.wait(180) == 1
     assert "The limit on open files is too low for the logs in" in limited.text()
     assert "ulimit -n" in limited.text()
     with broker, WireClient(broker.bootstrap_servers) as client:

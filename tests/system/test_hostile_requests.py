@@ -58,7 +58,7 @@ def test_a_good_client_is_served_while_a_large_request_is_handled(broker: Broker
         Path(f"/proc/{broker.process.pid}/clear_refs").write_text("5")
         # The good client may be held up itself, on a busy machine, so the best of some attempts counts.
         shares: list[float] = []
-        while len(shares) < 5 and min(shares, default=1.0) > LONGEST_WAIT:
+        while len(shares) < 10 and min(shares, default=1.0) > LONGEST_WAIT:
             shares.append(_longest_wait(broker.bootstrap_servers, attack, good))
         assert min(shares) <= LONGEST_WAIT, shares
         assert broker.most_resident_bytes - resident < MOST_GROWTH

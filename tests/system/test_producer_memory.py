@@ -57,9 +57,10 @@ def fill(number):
         else:
             accepted[number] += 1
 
-with KafkaProducer(bootstrap_servers=servers, buffer_memory=memory, max_block_ms=block_ms) as producer:
+settings = {"buffer_memory": memory, "max_block_ms": block_ms, "delivery_timeout_ms": 600_000}
+with KafkaProducer(bootstrap_servers=servers, **settings) as producer:
     for _ in range(100):
-        producer.send(topic, value).result(30)
+        producer.send(topic, value).result(60)
     tell(before=memory_of("VmRSS"))
     sys.stdin.readline()
     for _ in range(2):

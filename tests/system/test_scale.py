@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from pathlib import Path
 
 import pytest
@@ -16,21 +14,23 @@ from system.system_fixtures import descriptors
 
 PARTITIONS = 10
 PER_REQUEST = 100
-ROUNDS = 7
+ROUNDS = 5
+REQUESTS = 300
+"""In a round, which is a tenth of a second of the broker; its CPU time is counted in hundredths."""
 BATCH = batch_of(bytes(1000))
 
 
-def produce_seconds(client: WireClient, topic: str) -> float:
-    """What a request costs: the median of a few rounds, for a machine that does other things too."""
+def produce_seconds(broker: BrokerProcess, client: WireClient, topic: str) -> float:
+    """What a request costs the broker: the least CPU time of a few rounds, as it has other things to do as well."""
 
     def one_round() -> float:
-        started = time.perf_counter()
-        for number in range(100):
+        before = broker.cpu_seconds
+        for number in range(REQUESTS):
             assert client.produce_batch(topic, number % PARTITIONS, BATCH)[0] is Errors.NONE
-        return (time.perf_counter() - started) / 100
+        return (broker.cpu_seconds - before) / REQUESTS
 
     one_round()
-    return statistics.median(one_round() for _ in range(ROUNDS))
+    return min(one_round() for _ in range(ROUNDS))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_topics_by_the_hundred(topics: int, tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", pycache=tmp_path / "pycache")
     with descriptors(topics * PARTITIONS * 2), broker, WireClient(broker.bootstrap_servers) as client:
         client.create_topic("first", PARTITIONS)
-        alone = produce_seconds(client, "first")
+        alone = produce_seconds(broker, client, "first")
         names = [f"topic-{number:04}" for number in range(topics)]
         for start in range(0, topics, PER_REQUEST):
             asked = [(name, PARTITIONS) for name in names[start : start + PER_REQUEST]]
@@ -49,7 +49,7 @@ def test_topics_by_the_hundred(topics: int, tmp_path: Path) -> None:
         listed = client.metadata().topics
         assert {topic.name for topic in listed} == {"first", *names}
         assert sum(len(topic.partitions) for topic in listed) == (topics + 1) * PARTITIONS
-        crowded = produce_seconds(client, "first")
+        crowded = produce_seconds(broker, client, "first")
         for number, name in enumerate(names):
             assert client.produce_batch(name, number % PARTITIONS, BATCH) == (Errors.NONE, 0)
         count = (topics + 1) * PARTITIONS

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -46,7 +47,7 @@ TOPIC = "orders"
 SYNCED = "synced"
 PARTITIONS = 4
 OFFSETS_PARTITIONS = 4
-DELAY_S = 2.0
+DELAY_S = 5.0
 LIMIT_S = DELAY_S / 2
 SLOW_OPERATIONS = 6
 MOST_WINDOWS = 5
@@ -54,7 +55,7 @@ MOST_WINDOWS = 5
 machine with a load of 20 may do that, too, in some."""
 WINDOWS = 8
 WINDOW_REQUESTS = 200
-WAIT_S = 60
+WAIT_S = 180
 
 
 class SlowDiskBroker(ServerProcess):
@@ -76,6 +77,7 @@ class SlowDiskBroker(ServerProcess):
             f"--data-dir={self.quick}",
             f"--override=log.dirs={self.quick},{self.slow}",
             f"--override=offsets.topic.num.partitions={OFFSETS_PARTITIONS}",
+            "--override=offsets.commit.timeout.ms=60000",
             f"--http={self.http}",
         ]
         super().__init__(command, port, directory / "broker.out", source_environment())
@@ -319,12 +321,15 @@ def await_operations(broker: SlowDiskBroker, count: int) -> None:
 
 
 def window(broker: SlowDiskBroker, bystanders: list[Asking]) -> dict[str, float]:
-    """How long each bystander had to wait at most while some slow operations began and ended."""
+    """How long each bystander had to wait at most while some slow operations began and ended.
+
+    That is forever for one that has made hardly more requests than there were slow operations.
+    """
     before = {one.name: len(one.seconds) for one in bystanders}
     await_operations(broker, SLOW_OPERATIONS)
     after = {one.name: len(one.seconds) for one in bystanders}
-    assert min(after[name] - before[name] for name in after) > SLOW_OPERATIONS, (before, after)
-    return {one.name: max(one.seconds[before[one.name] + 1 : after[one.name]], default=0.0) for one in bystanders}
+    found = {one.name: max(one.seconds[before[one.name] + 1 : after[one.name]], default=0.0) for one in bystanders}
+    return {name: longest if after[name] - before[name] > SLOW_OPERATIONS else inf for name, longest in found.items()}
 
 
 def test_nobody_else_waits_for_a_slow_log_directory(broker: SlowDiskBroker, connect: Callable[[], WireClient]) -> None:

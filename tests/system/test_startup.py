@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from barnabas.broker.node import background_loading
 from barnabas.broker.node.kafka_raft_server import KafkaRaftServer
 from barnabas.broker.node.storage_formatter import format_if_empty
 from barnabas.embedded import EmbeddedBroker
+from machine_speed import slowdown
 
 EMPTY_S = 0.4
 WITH_PARTITIONS_S = 1.0
@@ -33,7 +35,18 @@ OWN_MODULES = 516
 ALL_MODULES = 650
 THREADS = 48
 SLACK = 3.0
-"""How much more time than on an idle machine."""
+"""How much more time than on a machine that does nothing else, or that is as slow for any other process."""
+ATTEMPTS = 6
+
+
+def assert_some_are_quick(measure: Callable[[], Sequence[float]], limits_s: Sequence[float]) -> None:
+    """Measures until each time is within its limit, on a machine as slow as this one is before or after it."""
+    found: list[tuple[float, Sequence[float]]] = []
+    while not found or any(one > found[-1][0] * limit for one, limit in zip(found[-1][1], limits_s, strict=True)):
+        assert len(found) < ATTEMPTS, found
+        before = slowdown()
+        seconds = measure()
+        found.append((max(before, slowdown()), seconds))
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +59,17 @@ def pycache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_empty_broker_is_there_at_once_and_small(tmp_path: Path, pycache: Path) -> None:
-    seconds = []
-    for number in range(3):
-        with BrokerProcess(tmp_path / str(number), pycache=pycache, output=tmp_path / "out") as broker:
-            assert broker.resident_bytes < RESIDENT_BYTES
-            broker.stop()
-            seconds.append(broker.start())
+    with BrokerProcess(tmp_path / "data", pycache=pycache, output=tmp_path / "out") as broker:
+        assert broker.resident_bytes < RESIDENT_BYTES
+        broker.stop()
+
+        def start_and_stop() -> tuple[float, float]:
+            seconds = broker.start()
             started = time.perf_counter()
             assert broker.stop() == 0
-            assert time.perf_counter() - started < SLACK
-    assert min(seconds) < SLACK * EMPTY_S
+            return seconds, time.perf_counter() - started
+
+        assert_some_are_quick(start_and_stop, (SLACK * EMPTY_S, SLACK))
 
 
 def test_a_thousand_partitions_take_a_moment_longer(tmp_path: Path, pycache: Path) -> None:
@@ -63,28 +77,33 @@ def test_a_thousand_partitions_take_a_moment_longer(tmp_path: Path, pycache: Pat
     with broker, WireClient(broker.bootstrap_servers) as client:
         client.create_topics([(f"topic-{number}", 100) for number in range(PARTITIONS // 100 - 1)])
         client.create_topic("last", 100)
-    seconds = broker.start()
-    with WireClient(broker.bootstrap_servers) as client:
-        topics = client.metadata().topics
-        assert sum(len(topic.partitions) for topic in topics) == PARTITIONS
-        assert all(partition.leader_id == 1 for topic in topics for partition in topic.partitions)
-        assert client.produce("last", 99, b"value")[0].name == "NONE"
-        assert broker.descriptors < PARTITIONS + 100, "one for each log, and none for its indexes"
-    assert broker.stop() == 0
-    assert seconds < SLACK * WITH_PARTITIONS_S
+
+    def start() -> tuple[float]:
+        seconds = broker.start()
+        with WireClient(broker.bootstrap_servers) as client:
+            topics = client.metadata().topics
+            assert sum(len(topic.partitions) for topic in topics) == PARTITIONS
+            assert all(partition.leader_id == 1 for topic in topics for partition in topic.partitions)
+            assert client.produce("last", 99, b"value")[0].name == "NONE"
+            assert broker.descriptors < PARTITIONS + 100, "one for each log, and none for its indexes"
+        assert broker.stop() == 0
+        return (seconds,)
+
+    assert_some_are_quick(start, (SLACK * WITH_PARTITIONS_S,))
 
 
 def test_a_broker_for_each_test_costs_next_to_nothing() -> None:
     """What is slow is only the first one, which loads the modules and compiles the codecs."""
     with EmbeddedBroker():
         pass
-    seconds = []
-    for _ in range(5):
+
+    def start_and_stop() -> tuple[float]:
         started = time.perf_counter()
         with EmbeddedBroker():
             pass
-        seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 2 * FIXTURE_S
+        return (time.perf_counter() - started,)
+
+    assert_some_are_quick(start_and_stop, (2 * FIXTURE_S,))
 
 
 def test_an_idle_broker_does_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,9 +111,12 @@ def test_an_idle_broker_does_next_to_nothing(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(background_loading, "LOAD_DELAY_MS", 60_000)  # once in each process: another matter
     with EmbeddedBroker():
         done = threading.Event()
-        before = time.process_time()
-        done.wait(1.0)
-        assert time.process_time() - before < 0.1
+        spent: list[float] = []
+        while not spent or spent[-1] >= 0.1:  # the start may have left something to do, once
+            assert len(spent) < ATTEMPTS, spent
+            before = time.process_time()
+            done.wait(1.0)
+            spent.append(time.process_time() - before)
 
 
 def test_a_broker_is_up_without_what_nobody_has_asked_for(tmp_path: Path) -> None:
@@ -119,7 +141,7 @@ main.main()
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=180,
             env=source_environment(),
         )
         starts.append(done.stdout.split())
@@ -162,7 +184,7 @@ def test_what_was_left_out_is_loaded_soon_after(tmp_path: Path) -> None:
     server = KafkaRaftServer(config, on_loaded=loaded.set)
     server.startup()
     try:
-        assert loaded.wait(30)
+        assert loaded.wait(120)
         assert server.broker is not None
         assert server.broker._apis is not None
         assert server.broker._coordinators is not None

@@ -21,7 +21,7 @@ from barnabas.common.errors import Errors
 from barnabas.embedded import EmbeddedBroker
 from barnabas.log.dirs.log_dir_lock import LogDirLockedError
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def descriptors() -> set[str]:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 
 import pytest
+from benchmarks.waiting import until
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.java
 
 PARTITIONS = 4
 COUNT = 200
+WAIT_S = 180
 PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
@@ -93,19 +94,29 @@ def test_a_group_of_one_goes_on_where_it_stopped(
 @PROTOCOLS
 def test_two_members_share_the_work(protocol: str, tools: KafkaTools, bootstrap: str, topic: str, group: str) -> None:
     create_topic(bootstrap, topic)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     expected = produce(bootstrap, topic)
+
+    def shared() -> bool:
+        """Whether both members have their part. Until then, records come, so that no member ends for lack of them."""
+        nonlocal expected
+        assert not any(one.done() for one in running), "a member has ended before the other has joined"
+        expected |= produce(bootstrap, topic, len(expected), 40)
+        described = admin.describe_consumer_groups([group])[group].result(WAIT_S)
+        parts = sorted(len(member.assignment.topic_partitions) for member in described.members)
+        return described.state.name == "STABLE" and parts == [PARTITIONS // 2] * 2
+
     with java_or_skip():
         others = KafkaTools()
     with others, ThreadPoolExecutor(2) as pool:
+        # A member ends when nothing has come for this long. The first assignment has to be there within it.
         running = [
-            pool.submit(consume, one, bootstrap, topic, group, protocol, "--timeout-ms", "6000")
+            pool.submit(consume, one, bootstrap, topic, group, protocol, "--timeout-ms", "20000")
             for one in (tools, others)
         ]
-        for round_number in range(1, 8):
-            # Until both are there and share what comes, whenever that is.
-            Event().wait(0.8)
-            expected |= produce(bootstrap, topic, round_number * COUNT, 40)
-        outputs = [one.result(90) for one in running]
+        until(shared, "two members with two partitions each", WAIT_S, pause_s=0.5)
+        expected |= produce(bootstrap, topic, len(expected), 40)
+        outputs = [one.result(WAIT_S) for one in running]
     assert set().union(*map(set, outputs)) == expected
     assert all(outputs), "each has got some"
 
@@ -155,7 +166,7 @@ def test_the_tools_show_members_at_work(
         other = KafkaTools()
     with other, ThreadPoolExecutor(1) as pool:
         reading = pool.submit(consume, other, bootstrap, topic, group, protocol, "--max-messages", str(COUNT + 1))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + WAIT_S
         while True:
             members = groups(tools, bootstrap, "--describe", "--group", group, "--members", "--verbose")
             found = [line for line in members.splitlines() if line.startswith(group)]
@@ -182,7 +193,7 @@ def test_the_tools_show_members_at_work(
         )
         assert "inactive" in reset[0] + reset[1], "only of a group that nobody is in"
         produce(bootstrap, topic, COUNT, 1)  # the one that it waits for
-        assert len(reading.result(90)) == COUNT + 1
+        assert len(reading.result(WAIT_S)) == COUNT + 1
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.waiting import until
 
 from clients.java.conftest import java_or_skip
 from clients.java.test_interchange import Site
@@ -59,10 +60,14 @@ def test_each_server_goes_on_with_the_others_transactions(
         java.send(PRODUCER, TOPIC, ["ours again"])
         java.commit(PRODUCER)
         assert java.ask("committed_offsets", bootstrap=bootstrap, group="group") == {f"{TOPIC}-0": 7}
+        until(lambda: java.describe(bootstrap, "tx")["state"] == "CompleteCommit", "the markers are written")
         after = java.describe(bootstrap, "tx")
-    assert (after["state"], after["producer_epoch"]) == ("CompleteCommit", before["producer_epoch"] + 2)
+    assert after["producer_epoch"] == before["producer_epoch"] + 2
     with site.apache_kafka():
         assert java.describe(bootstrap, "tx") == after
-        found = client.consume(bootstrap, {f"{TOPIC}-0": 0}, 4, {"isolation.level": "read_committed"}, timeout_ms=2_000)
+        config = {"isolation.level": "read_committed"}
+        found = client.consume(bootstrap, {f"{TOPIC}-0": 0}, 3, config)
         assert [record["value"] for record in found] == ["ours", "theirs", "ours again"]
+        after = found[-1]["offset"] + 1
+        assert client.consume(bootstrap, {f"{TOPIC}-0": after}, 1, config, timeout_ms=2_000) == []
     java.close_producer(PRODUCER, 0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 COMMAND = (sys.executable, "-m", "barnabas.cli.main")
 _ADDRESS = re.compile(r"bootstrap server\s+(\S+)")
 _HTTP = re.compile(r"(http://\S+)/metrics")

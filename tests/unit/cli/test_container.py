@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import urllib.request
 from pathlib import Path
 
 import pytest
+from benchmarks.broker_process import free_port
 from benchmarks.wire_client import WireClient
 
 from barnabas.cli.console import UsageError
@@ -18,17 +18,9 @@ from unit.cli.command_line import Terminal, environment, run
 CLUSTER_ID = "kT3pXo0zQZ2Jc5V7mWn1aA"
 
 
-def free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
 def variables(data: Path, **more: str) -> dict[str, str]:
     """As in the examples of Apache Kafka's image for one node, but with free ports."""
-    client, controller, http = free_ports(3)
+    client, controller, http = free_port(), free_port(), free_port()
     return environment(
         BARNABAS_DATA_DIR=str(data),
         CLUSTER_ID=CLUSTER_ID,
@@ -55,7 +47,7 @@ def test_a_broker_in_a_container(tmp_path: Path) -> None:
         with WireClient(address) as client:
             assert client.metadata().cluster_id == CLUSTER_ID
             assert [broker.node_id for broker in client.metadata().brokers] == [7]
-        with urllib.request.urlopen(f"{terminal.http_address}/health", timeout=20) as response:
+        with urllib.request.urlopen(f"{terminal.http_address}/health", timeout=60) as response:
             assert json.load(response)["status"] == "up", "what the image's health check asks for"
         assert "no Java virtual machine: KAFKA_HEAP_OPTS" in terminal.text
         terminal.signal(signal.SIGTERM)

@@ -14,25 +14,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.broker_process import free_port
 
 from barnabas import EmbeddedBroker, _kernels
 from barnabas.cli.main import run
 from barnabas.clients.admin import KafkaAdminClient
+
+WAIT_S = 60
 
 
 class Doctor:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, address: str, expect: int) -> dict[str, dict[str, Any]]:
+    def __call__(self, address: str, expect: int, timeout_s: int = WAIT_S) -> dict[str, dict[str, Any]]:
         """The findings, by step."""
-        code = run(["doctor", "-b", address, "--timeout", "1", "--json"])
+        code = run(["doctor", "-b", address, "--timeout", str(timeout_s), "--json"])
         out, err = self._capsys.readouterr()
         assert code == expect, out + err
         return {finding["step"]: finding for finding in json.loads(out)}
 
     def text(self, address: str) -> str:
-        run(["doctor", "-b", address, "--timeout", "1"])
+        run(["doctor", "-b", address, "--timeout", str(WAIT_S)])
         return self._capsys.readouterr().out
 
 
@@ -45,7 +48,7 @@ def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
 def listener(serve: Callable[[socket.socket], None]) -> Iterator[str]:
     """Something that is no broker, at an address."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(10)
+        server.settimeout(WAIT_S)
 
         def accept() -> None:
             with suppress(OSError):
@@ -59,9 +62,12 @@ def listener(serve: Callable[[socket.socket], None]) -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+@pytest.fixture
+def refusing_port() -> Iterator[int]:
+    """A port that nobody listens at, and that nobody else can get meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 def test_all_is_well(doctor: Doctor) -> None:
@@ -87,8 +93,8 @@ def test_the_name_is_not_known(doctor: Doctor) -> None:
     assert "/etc/hosts" in finding["remedy"]
 
 
-def test_nothing_listens(doctor: Doctor) -> None:
-    port = free_port()
+def test_nothing_listens(doctor: Doctor, refusing_port: int) -> None:
+    port = refusing_port
     findings = doctor(f"127.0.0.1:{port}", 1)
     assert "refuses connections" in findings[f"tcp 127.0.0.1:{port}"]["what"]
     assert "check that the broker runs" in findings[f"tcp 127.0.0.1:{port}"]["remedy"]
@@ -110,10 +116,10 @@ def test_it_says_nothing(doctor: Doctor) -> None:
     released = threading.Event()
 
     def serve(_connection: socket.socket) -> None:
-        released.wait(5)
+        released.wait(WAIT_S)
 
     with listener(serve) as address:
-        assert "does not respond" in doctor(address, 1)[f"protocol {address}"]["what"]
+        assert "does not respond" in doctor(address, 1, timeout_s=1)[f"protocol {address}"]["what"]
         released.set()
 
 
@@ -133,14 +139,14 @@ def test_it_expects_tls(doctor: Doctor, tmp_path: Path) -> None:
         "-keyout",
     ]
     try:
-        subprocess.run([*command, key, "-out", certificate], check=True, capture_output=True, timeout=30)
+        subprocess.run([*command, key, "-out", certificate], check=True, capture_output=True, timeout=WAIT_S)
     except FileNotFoundError:
         pytest.skip("there is no openssl here")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
 
     def serve(connection: socket.socket) -> None:
-        connection.settimeout(5)
+        connection.settimeout(WAIT_S)
         with context.wrap_socket(connection, server_side=True) as secure:
             secure.recv(1)
 
@@ -158,9 +164,9 @@ def test_it_is_the_controller(doctor: Doctor) -> None:
         assert "a controller's listener" in doctor(address, 1)[f"protocol {address}"]["what"]
 
 
-def test_the_advertised_address_cannot_be_reached(doctor: Doctor) -> None:
+def test_the_advertised_address_cannot_be_reached(doctor: Doctor, refusing_port: int) -> None:
     """The classical mistake: the bootstrap address works, and nothing after it."""
-    port, wrong = free_port(), free_port()
+    port, wrong = free_port(), refusing_port
     with EmbeddedBroker(
         overrides={
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0",
@@ -176,9 +182,9 @@ def test_the_advertised_address_cannot_be_reached(doctor: Doctor) -> None:
         assert "advertised.listeners" in finding["remedy"]
 
 
-def test_several_addresses(doctor: Doctor) -> None:
+def test_several_addresses(doctor: Doctor, refusing_port: int) -> None:
     with EmbeddedBroker() as broker:
-        port = free_port()
+        port = refusing_port
         findings = doctor(f"127.0.0.1:{port},{broker.bootstrap_servers}", 1)
         assert findings[f"tcp 127.0.0.1:{port}"]["status"] == "error"
         assert findings["metadata"]["status"] == "ok", "the other one is enough to go on"

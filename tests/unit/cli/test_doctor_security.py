@@ -28,7 +28,7 @@ from unit.cli.test_doctor import listener
 
 pytestmark = pytest.mark.mechanism("A13")
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from benchmarks.broker_process import free_port
 
 from barnabas import EmbeddedBroker
 from barnabas.cli.main import run
@@ -20,9 +20,7 @@ from barnabas.security.principal import ANONYMOUS
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with EmbeddedBroker(overrides={"barnabas.http.listener": f"127.0.0.1:{port}"}) as started:
+    with EmbeddedBroker(overrides={"barnabas.http.listener": f"127.0.0.1:{free_port()}"}) as started:
         yield started
 
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from benchmarks.broker_process import free_port
 from benchmarks.wire_client import WireClient
 
 from barnabas import __version__, _kernels
@@ -88,12 +89,10 @@ def test_a_second_interrupt_does_not_ask_again(tmp_path: Path) -> None:
 
 
 def test_quiet_means_quiet(tmp_path: Path) -> None:
-    probe = socket.socket()
-    probe.bind(("127.0.0.1", 0))
-    port = probe.getsockname()[1]
-    probe.close()
+    port = free_port()
     with broker(tmp_path, f"--port={port}", "--quiet") as terminal:
-        for _ in range(1000):
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
             try:
                 WireClient(f"127.0.0.1:{port}").close()
                 break

@@ -11,13 +11,14 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from benchmarks.broker_process import free_port
 
 from barnabas import EmbeddedBroker, KafkaAdminClient
 from barnabas.cli.service_manager import ServiceManager
 from barnabas.clients.admin import NewTopic
 from unit.cli.command_line import COMMAND, broker, environment, run
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 class Supervisor:
@@ -112,10 +113,9 @@ def test_a_log_for_programs(tmp_path: Path) -> None:
 
 
 def test_the_doctor_waits_for_a_broker(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     waiting = subprocess.Popen(
-        [*COMMAND, "doctor", "-b", f"127.0.0.1:{port}", "--wait", "60", "--json"],
+        [*COMMAND, "doctor", "-b", f"127.0.0.1:{port}", "--wait", "120", "--json"],
         env=environment(),
         stdout=subprocess.PIPE,
         text=True,

@@ -69,9 +69,9 @@ def test_reading_ends_with_ctrl_c(broker: EmbeddedBroker, topic: str) -> None:
         terminal(broker, "consume", topic, "--from-beginning", "--group", topic) as screen,
         KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer,
     ):
-        producer.send(topic, b"one").result(20)
+        producer.send(topic, b"one").result(60)
         screen.read_until("one\n")
-        producer.send(topic, b"two").result(20)
+        producer.send(topic, b"two").result(60)
         screen.read_until("two\n")
         screen.interrupt()
         screen.read_until("2 records")
@@ -96,12 +96,12 @@ def test_reading_ends_when_nobody_listens(broker: EmbeddedBroker, topic: str) ->
     deadline = time.monotonic() + WAIT_S
     try:
         with KafkaProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            producer.send(topic, b"first").result(20)
+            producer.send(topic, b"first").result(60)
             assert select.select([process.stdout], [], [], WAIT_S)[0]
             assert os.read(process.stdout.fileno(), 100) == b"first\n"
             process.stdout.close()
             while process.poll() is None and time.monotonic() < deadline:
-                producer.send(topic, b"more").result(20)
+                producer.send(topic, b"more").result(60)
         assert process.wait(WAIT_S) == 0
         assert process.stderr.read() == b""
     finally:

@@ -13,7 +13,7 @@ import pytest
 from barnabas.common.clock import MockClock
 from barnabas.common.shutdownable_thread import FatalExitError, ShutdownableThread
 
-WAIT_S = 10
+WAIT_S = 60
 """How long a test waits for another thread before it calls it stuck."""
 
 

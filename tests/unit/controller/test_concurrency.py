@@ -29,7 +29,7 @@ from unit.controller.harness import (
     topic,
 )
 
-WAIT_S = 20
+WAIT_S = 60
 CALLERS = 4
 CALLS = 25
 

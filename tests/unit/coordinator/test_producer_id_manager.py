@@ -150,7 +150,7 @@ def test_no_id_is_given_twice_whoever_asks() -> None:
 
     def take(into: list[int]) -> None:
         for _ in range(500):
-            into += b.manager.generate_producer_id(), b.manager.next_producer_id(TIMEOUT_MS).result(5)
+            into += b.manager.generate_producer_id(), b.manager.next_producer_id(TIMEOUT_MS).result(60)
 
     threads = [threading.Thread(target=take, args=(into,)) for into in given]
     for thread in threads:

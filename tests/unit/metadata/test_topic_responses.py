@@ -289,15 +289,15 @@ def test_topics_of_a_response_belong_to_the_caller() -> None:
 
 
 def test_a_thousand_topics_are_told_quickly() -> None:
-    """A bound with room for a slow machine; measured, it is 1 ms, and 7 ms the first time."""
+    """In CPU time of this thread, with room for a slow machine; measured, it is 1 ms, and 7 ms the first time."""
     image = cluster(*(record for n in range(1000) for record in topic(f"t{n}", uid(n + 1), 10, replicas=[1, 2, 3])))
     request = MetadataRequest(topics=None)
     response = metadata_response(image, request, 12, LISTENER, "c", min)
     best = float("inf")
     for _ in range(5):
-        started = time.perf_counter()
+        started = time.thread_time()
         response = metadata_response(image, request, 12, LISTENER, "c", min)
-        best = min(best, time.perf_counter() - started)
+        best = min(best, time.thread_time() - started)
     assert sum(len(found.partitions) for found in response.topics) == 10_000
     assert best < 0.010
 

@@ -303,7 +303,7 @@ class TestOneStep:
         one = threading.Thread(target=first, args=(sensor,), name="first")
         two = threading.Thread(target=second, args=(sensor,), name="second")
         one.start()
-        assert probe.first_is_inside.wait(10)
+        assert probe.first_is_inside.wait(60)
         two.start()
         one.join()
         two.join()

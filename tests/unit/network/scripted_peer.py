@@ -17,7 +17,7 @@ from barnabas.protocol.message import Response
 from barnabas.protocol.messages.api_versions import ApiVersionsResponse
 from unit.network.client.client_doubles import Sent, all_versions
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Peer:

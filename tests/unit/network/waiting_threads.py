@@ -33,7 +33,7 @@ class WatchedClock(MockClock):
 
     def await_waits(self, count: int) -> None:
         with self._began:
-            assert self._began.wait_for(lambda: self.waits >= count, 10), f"{self.waits} waits, not {count}"
+            assert self._began.wait_for(lambda: self.waits >= count, 60), f"{self.waits} waits, not {count}"
 
 
 class DaemonThreads:

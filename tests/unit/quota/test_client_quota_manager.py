@@ -6,6 +6,7 @@ import math
 import threading
 
 import pytest
+from benchmarks.waiting import until
 
 from barnabas.metrics.names import MetricName
 from barnabas.metrics.registry import Metrics
@@ -299,14 +300,14 @@ def test_many_threads_that_meet_at_a_new_client_lose_nothing(bench: QuotaBench) 
 
     def work() -> None:
         for number in range(50):
-            barrier.wait(10)
+            barrier.wait(60)
             bench.produce(1_000, client_id=f"client-{number}")
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     for number in range(50):
         assert rate(bench.metrics, client_id=f"client-{number}") == 400
 
@@ -314,9 +315,4 @@ def test_many_threads_that_meet_at_a_new_client_lose_nothing(bench: QuotaBench) 
 def wait_until(condition: object) -> None:
     """Another thread is about to make it true."""
     assert callable(condition)
-    deadline = threading.Event()
-    for _ in range(2_000):
-        if condition():
-            return
-        deadline.wait(0.005)
-    raise AssertionError("not true after 10 s")
+    until(condition, "not true", 60)

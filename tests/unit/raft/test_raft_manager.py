@@ -20,7 +20,7 @@ from barnabas.raft.kraft_log import KafkaMetadataLog
 from barnabas.raft.raft_manager import KafkaRaftManager
 from unit.raft.raft_box import DIRECTORY, ENDPOINTS, NODE, Listener, RaftBox, topic_record
 
-SECONDS = 20
+SECONDS = 60
 
 
 class WaitingListener(Listener):

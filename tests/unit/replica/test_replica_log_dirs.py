@@ -25,7 +25,7 @@ from replica_fixtures import T0, T0_ID, ReplicaBox
 from unit.metadata.samples import topic, uid
 
 OTHER = TopicPartition("topic", 1)
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 
 class MakeBox(Protocol):

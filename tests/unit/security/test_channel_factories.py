@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.broker_process import free_port
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from barnabas.common.config_def import Password
@@ -274,8 +275,7 @@ def test_openssl_as_client_and_server(tmp_path: Path) -> None:
         )
         assert status == 0, said
     identity.write_text(PKI.server.pem)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    port = free_port()
     program = subprocess.Popen(
         [openssl(), "s_server", "-accept", f"127.0.0.1:{port}", "-cert", str(identity), "-key", str(identity), "-rev"],
         stdin=subprocess.PIPE,

@@ -419,7 +419,7 @@ class TestLoading:
             authorizer.apply_changes([(acl_id(1), None), (acl_id(2), None)])
         stop.set()
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert seen == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from barnabas.common.shutdownable_thread import FatalExitError
 from barnabas.server.action_queue import DelayedActionQueue
 
-WAIT_S = 10
+WAIT_S = 60
 
 pytestmark = pytest.mark.mechanism("R02")
 

@@ -14,7 +14,7 @@ from barnabas.server.purgatory import DelayedFuturePurgatory
 from barnabas.server.timer import SystemTimer
 from barnabas.server.timer.mock_timer import MockTimer
 
-WAIT_S = 10
+WAIT_S = 60
 
 pytestmark = pytest.mark.mechanism("N14")
 

@@ -18,7 +18,7 @@ from barnabas.server.purgatory.delayed_operation_purgatory import SHARDS
 from barnabas.server.timer import SystemTimer, Timer, TimerTask
 from barnabas.server.timer.mock_timer import MockTimer
 
-WAIT_S = 10
+WAIT_S = 60
 """How long a test waits for another thread before it calls it stuck."""
 
 

@@ -17,7 +17,7 @@ from barnabas.server.timer.mock_timer import MockTimer
 from barnabas.server.timer.timer_task_list import TimerTaskList
 from barnabas.server.timer.timing_wheel import TimingWheel
 
-WAIT_S = 10
+WAIT_S = 60
 """How long a test waits for another thread before it calls it stuck."""
 
 pytestmark = pytest.mark.mechanism("N15")

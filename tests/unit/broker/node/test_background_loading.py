@@ -36,13 +36,13 @@ def test_a_stop_waits_for_the_step_that_is_under_way() -> None:
 
     def step() -> None:
         began.set()
-        go_on.wait(10)
+        go_on.wait(60)
         ended.append("step")
 
     loading = BackgroundLoading(scheduler, [step])
     loader = threading.Thread(target=lambda: scheduler.advance(LOAD_DELAY_MS))
     loader.start()
-    assert began.wait(10)
+    assert began.wait(60)
 
     def stop() -> None:
         loading.stop()
@@ -53,6 +53,6 @@ def test_a_stop_waits_for_the_step_that_is_under_way() -> None:
     stopper.join(0.05)
     assert stopper.is_alive()
     go_on.set()
-    loader.join(10)
-    stopper.join(10)
+    loader.join(60)
+    stopper.join(60)
     assert ended == ["step", "stop"]

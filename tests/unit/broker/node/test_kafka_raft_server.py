@@ -23,7 +23,7 @@ from barnabas.broker.node.storage_formatter import format_if_empty
 from barnabas.common.errors import Errors
 from barnabas.embedded import EmbeddedBroker
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def node(directory: Path, **overrides: object) -> KafkaRaftServer:

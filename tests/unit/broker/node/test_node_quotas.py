@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from benchmarks.waiting import until
 
 from barnabas import EmbeddedBroker
 from barnabas.broker.node.broker_server import BrokerServer
@@ -63,11 +63,7 @@ def quotas_of(broker: EmbeddedBroker) -> QuotaManagers:
 
 
 def eventually(condition: Callable[[], object]) -> None:
-    for _ in range(2_000):
-        if condition():
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("not true after 10 s")
+    until(condition, "not true", 60)
 
 
 def configure(client: BlockingClient, kind: int, name: str, setting: str, value: str | None) -> None:
@@ -95,7 +91,7 @@ def test_a_request_quota_is_set_enforced_and_taken_away(broker: EmbeddedBroker, 
     assert measured() == {True}, "the network threads' time counts too"
     response: MetadataResponse = client.send(MetadataRequest(topics=[]))
     assert response.throttle_time_ms == 1_000
-    with urllib.request.urlopen(f"{broker.server.http_address}/quotas", timeout=10) as answer:
+    with urllib.request.urlopen(f"{broker.server.http_address}/quotas", timeout=60) as answer:
         page: dict[str, Any] = json.load(answer)
     assert page["node"] == 1
     assert page["callback"] is None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from benchmarks.waiting import until as wait_until
 
 from barnabas import EmbeddedBroker
 from barnabas.broker.node.node_telemetry import NodeTelemetry, subscription_of
@@ -71,11 +71,13 @@ class Cluster:
         """Returns the first records of a topic."""
         reader = TopicTail(self.client, topic, from_beginning=True)
         found: list[Any] = []
-        for _ in range(600):
-            found += [tailed.record for tailed in reader.poll(100)]
-            if len(found) >= count:
-                return found
-        raise AssertionError(f"only {len(found)} of {count} records came in {topic}")
+
+        def enough() -> bool:
+            found.extend(tailed.record for tailed in reader.poll(100))
+            return len(found) >= count
+
+        wait_until(enough, lambda: f"only {len(found)} of {count} records came in {topic}", WAIT_S)
+        return found
 
 
 def push_for(subscription: GetTelemetrySubscriptionsResponse) -> PushTelemetryRequest:
@@ -87,12 +89,7 @@ def push_for(subscription: GetTelemetrySubscriptionsResponse) -> PushTelemetryRe
 
 
 def until(condition: Callable[[], object]) -> None:
-    event = threading.Event()
-    for _ in range(int(WAIT_S * 200)):
-        if condition():
-            return
-        event.wait(0.005)
-    raise AssertionError("it never came to that")
+    wait_until(condition, "it never came to that", WAIT_S)
 
 
 @contextmanager
@@ -166,7 +163,8 @@ def test_the_request_log_is_turned_on_and_off_while_the_broker_runs(cluster: Clu
 
     def logged() -> bool:
         found[:] = [json.loads(record.value) for record in cluster.tail(REQUEST_LOG_TOPIC, 1)]
-        return {"CreateTopics"} <= {one["api"] for one in found if one["forwarded"]}
+        # Two network threads log them, each when it has sent its response.
+        return {one["forwarded"] for one in found if one["api"] == "CreateTopics"} == {False, True}
 
     until(logged)
     made = [one for one in found if one["api"] == "CreateTopics"]
@@ -264,13 +262,23 @@ def test_the_topics_are_internal_and_clients_cannot_write_to_them(own_cluster: C
 def test_what_is_queued_is_written_before_the_broker_ends(tmp_path: Any) -> None:
     with EmbeddedBroker(tmp_path, overrides={"barnabas.request.log.sample.rate": 1}) as broker:
         with BlockingClient(broker.bootstrap_servers) as client:
-            list(TopicTail(client, REQUEST_LOG_TOPIC).poll(1_000))
-            until(lambda: broker.server.broker and broker.server.broker.cache.contains(REQUEST_LOG_TOPIC))
+            client.send(MetadataRequest(topics=[]))
+            writer = Cluster(broker, client).telemetry.request_log._writer
+            until(lambda: writer.written)
+        logged = [writer.queued + writer.written]
         with BlockingClient(broker.bootstrap_servers, client_id="last") as client:
             client.send(MetadataRequest(topics=[]))
+            # The network thread logs a request after it has sent the response. These are ApiVersions and Metadata.
+            until(lambda: writer.queued + writer.written >= logged[0] + 2)
     with EmbeddedBroker(tmp_path) as broker, BlockingClient(broker.bootstrap_servers) as client:
-        found = [json.loads(record.value)["client_id"] for record in Cluster(broker, client).tail(REQUEST_LOG_TOPIC, 1)]
-    assert "last" in found
+        found: list[str] = []
+        tail = TopicTail(client, REQUEST_LOG_TOPIC, from_beginning=True)
+
+        def read_last() -> bool:
+            found.extend(json.loads(tailed.record.value or b"")["client_id"] for tailed in tail.poll(100))
+            return "last" in found
+
+        until(read_last)
 
 
 def test_nothing_is_created_where_nothing_is_to_be_told() -> None:

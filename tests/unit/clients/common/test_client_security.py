@@ -77,7 +77,7 @@ def test_tls_checks_the_host_name_that_the_client_connects_to(tmp_path: Path) ->
 def shake_hands(transport: TransportLayer, server: ssl.SSLContext, sock: socket.socket) -> bool:
     """Whether the client accepts the server."""
     with ThreadPoolExecutor(1) as pool:
-        sock.settimeout(20)
+        sock.settimeout(60)
         pool.submit(lambda: server.wrap_socket(sock, server_side=True).close())
         try:
             while not transport.is_ready:

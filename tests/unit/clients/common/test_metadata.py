@@ -135,7 +135,7 @@ def test_who_looks_whether_to_ask_does_not_wait_for_who_changes_something() -> N
     looking = threading.Thread(target=lambda: found.append(made.time_to_next_update(2)), daemon=True)
     with made.lock:
         looking.start()
-        looking.join(10)
+        looking.join(60)
         assert found == [299_999]
 
 

@@ -26,7 +26,7 @@ from barnabas.records.unread_records import UnreadRecords
 
 COLUMNS = ("offset", "value")
 ROWS = 1_000
-WAIT_S = 10
+WAIT_S = 60
 
 
 @pytest.fixture(autouse=True)

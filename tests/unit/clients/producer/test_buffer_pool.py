@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from benchmarks.waiting import until
 
 from barnabas.clients.producer.errors import BufferExhaustedError, ProducerClosedError
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
@@ -43,17 +44,12 @@ class Waiters:
         self.clock.await_waiters(before + 1, 1)
 
     def join(self, name: str) -> None:
-        self.threads[name].join(10)
+        self.threads[name].join(60)
         assert not self.threads[name].is_alive()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    ended = threading.Event()
-    for _ in range(10_000):
-        if condition():
-            return
-        ended.wait(0.001)
-    raise AssertionError("it never came to that")
+    until(condition, "it never came to that", 60, pause_s=0.001)
 
 
 def test_memory_comes_back() -> None:
@@ -184,7 +180,7 @@ def test_many_threads_leak_nothing() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert pool.available_memory() == 160
     assert pool.queued == 0
 

@@ -455,8 +455,8 @@ def test_not_from_a_callback() -> None:
 
     prepared.send("t", b"v", callback=callback)
     prepared._thread.start()
-    assert ended.wait(10)
-    prepared._thread.join(10)
+    assert ended.wait(60)
+    prepared._thread.join(60)
     assert not prepared._thread.is_alive()
     assert outcome == ["closed"]
 
@@ -478,7 +478,7 @@ def test_a_send_that_waits_for_memory_when_the_producer_is_closed() -> None:
     thread.start()
     assert cluster.clock.await_waiters(1)
     producer.close(0)
-    thread.join(10)
+    thread.join(60)
     assert isinstance(failed[0], ProducerClosedError)
 
 

@@ -234,11 +234,11 @@ class TestFuture:
         with pytest.raises(TimeoutError, match=r"within 0\.001 s"):
             future.get(timeout=0.001)  # in seconds, as in kafka-python
         got: list[RecordMetadata] = []
-        thread = threading.Thread(target=lambda: got.append(future.result(10)))
+        thread = threading.Thread(target=lambda: got.append(future.result(60)))
         thread.start()
         result.set(40, -1, None)
         result.done()
-        thread.join(10)
+        thread.join(60)
         assert got == [RecordMetadata("t", 3, 42, 9, -1, 4)] == [future.get()]
         assert "t-3@42" in repr(future)
 

@@ -11,7 +11,7 @@ from barnabas.common.clock import SYSTEM_CLOCK
 from barnabas.common.events.event_thread import EventThread
 from barnabas.common.shutdownable_thread import FatalExitError
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 def made(exits: list[int] | None = None) -> EventThread:

@@ -108,7 +108,7 @@ def test_threads_run_the_events_of_a_key_one_after_the_other() -> None:
     for step in steps:
         processor.enqueue_last(step)
     for step in steps:
-        assert step.done.wait(10)
+        assert step.done.wait(60)
     processor.close()
     assert not overlaps
     assert seen == {"a": list(range(200)), "b": list(range(200))}
@@ -128,7 +128,7 @@ def test_inline_runs_on_the_spot_but_never_out_of_turn() -> None:
     step = Step("a", outer)
     processor.enqueue_last(step)
     assert step.thread == threading.current_thread().name
-    assert inner.done.wait(10)
+    assert inner.done.wait(60)
     assert inner.thread == "test-event-processor-0"
     processor.close()
     assert order == ["outer", "inner"]
@@ -204,7 +204,7 @@ def test_an_event_that_fails_hears_of_it() -> None:
 
     step = Step("a", fail)
     processor.enqueue_last(step)
-    assert step.done.wait(10)
+    assert step.done.wait(60)
     assert isinstance(step.error, ValueError)
     processor.close()
 
@@ -227,7 +227,7 @@ def test_closing_waits_for_an_event_that_runs_on_another_thread() -> None:
 
     def slow() -> None:
         entered.set()
-        assert leave.wait(10)
+        assert leave.wait(60)
         order.append("event")
 
     def close() -> None:
@@ -236,10 +236,10 @@ def test_closing_waits_for_an_event_that_runs_on_another_thread() -> None:
 
     running = threading.Thread(target=processor.enqueue_last, args=(Step("a", slow),))
     running.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     closing = threading.Thread(target=close)
     closing.start()
     leave.set()
-    running.join(10)
-    closing.join(10)
+    running.join(60)
+    closing.join(60)
     assert order == ["event", "closed"]

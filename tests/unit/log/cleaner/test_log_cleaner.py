@@ -209,7 +209,7 @@ def test_deleting_a_log_that_is_being_cleaned(broker: Broker) -> None:
     assert broker.clock.await_waiters(2)
     broker.cleaner.throttler.desired_rate_per_second = 1e9
     broker.clock.advance(3_600_000)
-    deleting.join(10)
+    deleting.join(60)
     assert not deleting.is_alive()
     assert log.directory.name.endswith("-delete")
     assert broker.cleaner.manager.cleaning_state(T0) is None
@@ -393,7 +393,7 @@ def test_a_thread_that_dies_is_counted(
     broker.log()
     broker.cleaner.startup(broker.manager)
     for thread in broker.cleaner.threads:
-        thread.join(10)
+        thread.join(60)
     assert broker.gauge("DeadThreadCount") == broker.cleaner.dead_thread_count == 1
     assert broker.cleaner.manager.cleaning_state(T0) is None
     monkeypatch.undo()

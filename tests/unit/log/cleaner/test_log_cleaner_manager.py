@@ -269,7 +269,7 @@ def test_an_abort_waits_for_the_one_who_cleans(setting: Setting) -> None:
         manager.check_cleaning_aborted(A)
     manager.done_cleaning(A, setting.dirs[0], 2)
     for waiter in waiters:
-        waiter.join(10)
+        waiter.join(60)
     assert manager.cleaning_state(A) == LogCleaningPaused(2)  # and none for the one who did not want it
     assert setting.on_disk() == {}  # it was not cleaned to its end
     manager.check_cleaning_aborted(A)
@@ -300,7 +300,7 @@ def test_the_cleaner_deletes_segments_of_compacted_logs_itself(setting: Setting)
     waiter.start()
     assert setting.clock.await_waiters(1)
     manager.done_deleting([B, C])
-    waiter.join(10)
+    waiter.join(60)
     assert (manager.cleaning_state(B), manager.cleaning_state(C)) == (LogCleaningPaused(1), None)
     with pytest.raises(RuntimeError, match="not in progress"):
         manager.done_deleting([C])
@@ -396,7 +396,7 @@ def test_waiting_for_a_log_to_be_clean(setting: Setting) -> None:
     assert setting.clock.await_waiters(1)
     setting.clean_up_to(A, 1)
     setting.clean_up_to(A, 2)
-    waiter.join(10)
+    waiter.join(60)
     assert seen == [True]
     assert not setting.manager.await_cleaned(A, 3, 0)
 

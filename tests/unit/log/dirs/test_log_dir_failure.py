@@ -86,11 +86,11 @@ class TestChannel:
         threads[0].start()
         assert clock.await_waiters(1)
         channel.maybe_add_offline_log_dir(Path("a"), "broken")
-        threads[0].join(10)
+        threads[0].join(60)
         threads[1].start()
         assert clock.await_waiters(1)
         clock.advance(50)
-        threads[1].join(10)
+        threads[1].join(60)
         assert taken == [Path("a"), None]
 
     def test_closing_ends_the_wait(self) -> None:
@@ -101,7 +101,7 @@ class TestChannel:
         thread.start()
         assert clock.await_waiters(1)
         channel.close()
-        thread.join(10)
+        thread.join(60)
         assert taken == [None]
 
 

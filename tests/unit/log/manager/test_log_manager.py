@@ -207,7 +207,7 @@ class TestLife:
 
         def watched(*arguments: Any, **options: Any) -> UnifiedLog:
             names.add(threading.current_thread().name)
-            barrier.wait(10)  # two at a time, or never
+            barrier.wait(60)  # two at a time, or never
             log: UnifiedLog = original(*arguments, **options)
             return log
 

@@ -340,7 +340,7 @@ def test_a_reset_while_a_request_is_going_out(real: Real) -> None:
     def script(peer: Peer) -> None:
         peer.negotiate()
         first = peer.read()
-        go_on.wait(10)
+        go_on.wait(60)
         peer.answer(first, HeartbeatResponse())
         peer.reset()
 
@@ -351,7 +351,7 @@ def test_a_reset_while_a_request_is_going_out(real: Real) -> None:
         sent.append(real.send(large(16 << 20)))
         assert real.poll(0) == []
         go_on.set()
-        server._thread.join(10)
+        server._thread.join(60)
         responses = real.collect(2)
         assert [response.request for response in responses] == sent
         assert [response.disconnected for response in responses] == [False, True]

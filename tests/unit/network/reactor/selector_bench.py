@@ -66,7 +66,7 @@ class Bench:
         return [(channel.id, bytes(payload)) for channel, payload in self.selector.completed_receives]
 
     def poll_until_lost(self) -> list[tuple[str, ChannelState]]:
-        for _ in range(100):
+        for _ in range(600):
             self.poll(100)
             if self.selector.disconnected:
                 return [(channel.id, state) for channel, state in self.selector.disconnected]

@@ -71,7 +71,7 @@ def fill(quotas: ConnectionQuotas, listener: str, address: str, count: int) -> N
 
 
 def done(future: Future[None]) -> None:
-    assert future.result(10) is None
+    assert future.result(60) is None
 
 
 # ---------------------------------------------------------------------------------------------------- addresses
@@ -335,7 +335,7 @@ def test_close_releases_every_acceptor(clock: WatchedClock, pool: DaemonThreads)
     quotas.close()
     for future in waiting:
         with pytest.raises(ListenerClosedError):
-            future.result(10)
+            future.result(60)
     assert len(waited) == 3
     assert quotas.total == 1
     with pytest.raises(ListenerClosedError):
@@ -359,7 +359,7 @@ def test_a_removed_listener_releases_its_acceptor(clock: WatchedClock, pool: Dae
         if added_again:
             quotas.add_listener(EXTERNAL)
     with pytest.raises(ListenerClosedError, match=EXTERNAL):
-        gone.result(10)
+        gone.result(60)
     quotas.dec(EXTERNAL, CLIENT)
     done(staying)
     assert (quotas.listener_count(EXTERNAL), quotas.listener_count(ADMIN), quotas.total) == (0, 2, 2)
@@ -431,7 +431,7 @@ def test_nothing_is_counted_when_the_meter_fails(clock: WatchedClock, pool: Daem
     clock.await_waits(1)
     quotas.dec(EXTERNAL, CLIENT)
     with pytest.raises(ArithmeticError, match="meter"):
-        waiting.result(10)
+        waiting.result(60)
     assert quotas.total == quotas.get(OTHER) == quotas.listener_count(EXTERNAL) == 0
 
 
@@ -456,7 +456,7 @@ def test_many_threads_end_at_zero_and_never_pass_a_cap(
 
     def run(number: int) -> None:
         listener = (EXTERNAL, REPLICATION, ADMIN)[number % 3]
-        start.wait(10)
+        start.wait(60)
         for turn in range(500):
             address = f"192.0.2.{(number + turn) % 4}"
             try:

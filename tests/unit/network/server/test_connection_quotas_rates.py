@@ -95,7 +95,7 @@ class Waiting:
         self._clock.await_waits(waits + 1)
         assert not self.future.done()
         self._clock.advance(1)
-        self.future.result(10)
+        self.future.result(60)
         assert self.blocked == [milliseconds * MS]
 
 
@@ -149,7 +149,7 @@ def test_no_delay_is_longer_than_one_window(
         clock.advance(1_000)
         for each, delay in zip(waiting, delays, strict=True):
             if delay == now:
-                each.future.result(10)
+                each.future.result(60)
                 assert each.blocked == [delay * MS]
     assert quotas.total == free + 3
 
@@ -199,7 +199,7 @@ def test_nothing_ends_a_delay_early_but_the_end_of_the_listener(
     removed = Waiting(pool, clock, quotas, EXTERNAL, CLIENT)
     quotas.remove_listener(EXTERNAL)
     with pytest.raises(ListenerClosedError):
-        removed.future.result(10)
+        removed.future.result(60)
     assert quotas.total == 50
 
 
@@ -213,7 +213,7 @@ def test_after_the_delay_it_still_needs_a_place(make: Make, clock: WatchedClock,
     clock.await_waits(3)
     assert not late.future.done()
     quotas.dec(EXTERNAL, CLIENT)
-    late.future.result(10)
+    late.future.result(60)
     assert late.blocked == [1_200 * MS]
     assert quotas.total == 50
 
@@ -295,7 +295,7 @@ def test_a_storm_of_connections_does_not_hold_up_the_inter_broker_listener(
         clock.advance(10)
         clock.await_waits(2 * turns + 3)
         turns += 1
-    storm.result(10)
+    storm.result(60)
     assert held_up == []
     assert quotas.total == 5_000
     assert 4_000 <= turns <= 5_000  # of 10 ms: the other 4,000 come at 100 a second or slower
@@ -354,7 +354,7 @@ def test_what_was_recorded_is_taken_back_even_if_the_listener_was_protected_mean
     quotas.add_listener(EXTERNAL)
     clock.advance(1_000)
     with pytest.raises(ConnectionThrottledError):
-        late.future.result(10)
+        late.future.result(60)
     assert late.blocked == [1_000 * MS]
     assert value(metrics, "broker-connection-accept-rate") == 1
     assert quotas.total == 10

@@ -125,7 +125,8 @@ class Real:
 
     def poll_until(self, done: Callable[[], object]) -> list[ClientResponse]:
         responses: list[ClientResponse] = []
-        for _ in range(200):
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
             if done():
                 return responses
             responses += self.client.poll(100, self.now)

@@ -341,7 +341,7 @@ class TestShards:
             choice = random.Random(seed)
             mine: list[int] = []
             try:
-                barrier.wait(10)
+                barrier.wait(60)
                 for _ in range(300):
                     shard = cache.next_shard()
                     session_id = create(shard, 0, choice.randint(1, 3), choice.random() < 0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -360,7 +361,8 @@ class Dialer:
         (self.channel,) = self.selector.channels.values()
 
     def turn_until(self, reached: Callable[[], object]) -> None:
-        for _ in range(1000):
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
             if reached():
                 return
             self.selector.poll(5)
@@ -368,7 +370,7 @@ class Dialer:
             self.lost += self.selector.disconnected
             self._stepped.turn(5)
             self._stepped.handle_next()
-        raise AssertionError("a thousand turns did not get there")
+        raise AssertionError(f"{WAIT_S} s of turns did not get there")
 
     def send(self, number: int) -> None:
         self.selector.send(self.channel, NetworkSend([heartbeat(number)]))
