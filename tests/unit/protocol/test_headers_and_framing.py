@@ -7,7 +7,7 @@ import pytest
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.framing import FrameReader, encode_request, encode_response
-from barnabas.protocol.headers import RequestHeader, ResponseHeader, parse_request_header
+from barnabas.protocol.headers import MOST_TAGS, RequestHeader, ResponseHeader, parse_request_header
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -55,6 +55,20 @@ def test_tagged_fields_of_the_header_are_stepped_over() -> None:
     )
     data = header.encode(2)
     assert parse_request_header(data).body_start == len(data)
+
+
+def test_a_header_has_a_limited_number_of_tagged_fields() -> None:
+    """23 MB of them kept a network thread busy for 4 s."""
+
+    def tagged(count: int) -> bytes:
+        tags = dict.fromkeys(range(count), b"")
+        return RequestHeader(request_api_key=3, request_api_version=12, unknown_tagged_fields=tags).encode(2)
+
+    data = tagged(MOST_TAGS)
+    assert parse_request_header(data).body_start == len(data)
+    for refused in (tagged(MOST_TAGS + 1), tagged(1_000)):
+        with pytest.raises(ProtocolError, match="tagged fields; at most 100 are allowed"):
+            parse_request_header(refused)
 
 
 @pytest.mark.parametrize(
