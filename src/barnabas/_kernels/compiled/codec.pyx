@@ -251,6 +251,14 @@ cdef int64_t read_length(Input *source, bint flexible, bint wide, bint nullable)
     return size
 
 
+cdef int count_entries(Input *source, int64_t count) except -1:
+    """Counts elements of arrays, and the tagged fields that a struct has beyond the declared ones."""
+    source.entries -= max(count, 0)
+    if source.entries < 0:
+        raise TooManyEntriesError("the request has more entries than allowed")
+    return 0
+
+
 cdef inline void put_slot(object target, Py_ssize_t offset, object value) noexcept:
     cdef PyObject **slot = <PyObject **>(<char *><PyObject *>target + offset)
     cdef PyObject *before = slot[0]
@@ -275,11 +283,12 @@ cdef object read_struct(_Struct layout, Input *source, buffer):
 
 cdef object read_tags(_Struct layout, made, Input *source, buffer):
     """Reads the tagged fields; returns those that are not declared."""
-    cdef int64_t tag, size
+    cdef int64_t tag, size, count = read_uvarint(source)
     cdef Py_ssize_t stop
     cdef _Field field
     unknown = None
-    for _ in range(read_uvarint(source)):
+    count_entries(source, count - len(layout.tagged))
+    for _ in range(count):
         tag = read_uvarint(source)
         size = read_uvarint(source)
         stop = source.at + size
@@ -315,9 +324,7 @@ cdef object read_field(_Field field, Input *source, buffer):
         return None
     if count * field.smallest_element > source.end - source.at:
         fail()
-    source.entries -= count
-    if source.entries < 0:
-        raise TooManyEntriesError("the arrays of the request have more elements than allowed")
+    count_entries(source, count)
     items = []
     PyObject_GC_UnTrack(items)
     for index in range(count):

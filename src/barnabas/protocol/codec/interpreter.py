@@ -120,6 +120,14 @@ class _Reader(_Walk):
             self.fail(f"a length of {size}")
         return size
 
+    def count_entries(self, count: int, what: str) -> None:
+        self.entries -= max(count, 0)
+        if self.entries < 0:
+            raise TooManyEntriesError(
+                f"{self.place()}: more than {self.max_entries} entries in one request, with {what} at byte "
+                f"{self.position} of {self.end}"
+            )
+
     def struct(self, cls: type[Struct]) -> Any:
         made = cls.__new__(cls)
         made.unknown_tagged_fields = None
@@ -140,7 +148,9 @@ class _Reader(_Walk):
         return made
 
     def tags(self, made: Any, tagged: dict[int, Field]) -> None:
-        for _ in range(self.uvarint()):
+        count = self.uvarint()
+        self.count_entries(count - len(tagged), f"{count} tagged fields")
+        for _ in range(count):
             tag, size = self.uvarint(), self.uvarint()
             if size > self.end - self.position:
                 self.fail(f"tagged field {tag} claims {size} bytes, {self.end - self.position} are left,")
@@ -201,12 +211,7 @@ class _Reader(_Walk):
         left = self.end - self.position
         if count * smallest > left:
             self.fail(f"an array of {count} elements needs at least {count * smallest} bytes, {left} are left,")
-        self.entries -= count
-        if self.entries < 0:
-            raise TooManyEntriesError(
-                f"{self.place()}: an array of {count} elements makes more than {self.max_entries} entries in one "
-                f"request, at byte {self.position} of {self.end}"
-            )
+        self.count_entries(count, f"an array of {count} elements")
         items = []
         for index in range(count):
             self.path.append(f"[{index}]")
