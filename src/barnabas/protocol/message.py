@@ -332,6 +332,9 @@ class Request(ApiMessage):
     """The most entries that one request may have: the elements of all its arrays, and the tagged fields that a struct
     has beyond the declared ones. A request with more is refused before they are created: an entry costs the sender a
     few bytes, but the receiver hundreds of bytes and some microseconds."""
+    max_string: ClassVar[int] = 0x7FFF
+    """The most bytes of a string, as in Kafka. Flexible versions could carry more, but versions that are not flexible,
+    and the keys of stored records, cannot."""
 
 
 _pack_head = struct_format.Struct(">i").pack

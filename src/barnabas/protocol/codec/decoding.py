@@ -57,7 +57,7 @@ class _DecoderSource(Source):
         self.version = version
         self.flexible = version in message.flexible
         self.is_bounded = issubclass(message, Request)
-        """Whether the entries are counted: see `Request.max_entries`."""
+        """Whether entries are counted, and strings limited: see `Request.max_entries` and `Request.max_string`."""
         self.run: list[tuple[str, str]] = []
         self.scope.update(
             new=Struct.__new__,
@@ -202,7 +202,8 @@ class _DecoderSource(Source):
             self.emit(depth, "else:")
             inner += 1
         self.emit(inner, f"{stop} = pos + {size}{' - 1' if flexible else ''}")
-        self.emit(inner, f"if {stop} > end or not {present}: fail()")
+        too_long = f" or {size} > {Request.max_string + 1}" if self.is_bounded and flexible and kind == "string" else ""
+        self.emit(inner, f"if {stop} > end or not {present}{too_long}: fail()")
         self.emit(inner, f"{target} = {read}")
         self.emit(inner, f"pos = {stop}")
 

@@ -69,6 +69,7 @@ class _Walk:
         self.cls = cls
         self.version = version
         self.flexible = version in cls.flexible
+        self.max_string = cls.max_string if issubclass(cls, Request) else sys.maxsize
         self.path: list[str] = []
 
     def place(self) -> str:
@@ -189,6 +190,8 @@ class _Reader(_Walk):
             if not nullable:
                 self.fail(f"a {kind} must not be null,")
             return None
+        if kind == "string" and size > self.max_string:
+            self.fail(f"a string of {size} bytes, allowed are {self.max_string},")
         data = self.take(size, f"a {kind}")
         if kind == "records":
             return data
@@ -334,6 +337,8 @@ class _Writer(_Walk):
                 value = value.encode()
             except UnicodeEncodeError as error:
                 self.fail(f"a string that cannot be written as UTF-8 ({error.reason})")
+            if compact and len(value) > self.max_string:
+                self.fail(f"a string of {len(value)} bytes, allowed are {self.max_string}")
         elif not isinstance(value, bytes | bytearray | memoryview) and kind == "bytes":
             self.fail(f"expected bytes, got {type(value).__qualname__}")
         self.length(len(value), compact, wide=kind != "string")
