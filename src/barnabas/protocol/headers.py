@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from barnabas._kernels import headers
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.codec.runtime import long_uvarint, read_uvarint
+from barnabas.protocol.codec.runtime import read_uvarint, unknown_tags
 from barnabas.protocol.fields import int16, int32, string
 from barnabas.protocol.message import Buffer, Message
 from barnabas.protocol.versions import LATEST
@@ -47,12 +47,12 @@ class ParsedHeader(NamedTuple):
     body_start: int
 
 
-MOST_TAGS: Final = 64
-"""How many tagged fields a header may have. A network thread skips them before it knows the client."""
 _FIXED = struct.Struct(">hhih")
 _unpack_fixed = _FIXED.unpack_from
 _APIS = {int(key): (key, key.flexible.lowest if key.flexible.highest >= 0 else LATEST + 1) for key in ApiKey}
 """Per API key: the API, and the first version whose request header has tagged fields."""
+MOST_TAGS: Final = 100
+"""The most tagged fields of a request header. Headers are read on network threads, which serve many connections."""
 _new_tuple = tuple.__new__
 
 
@@ -99,21 +99,12 @@ def parse_request_header_pure(buffer: Buffer) -> ParsedHeader:
 def _skip_tags(buffer: Buffer, start: int, api_key: ApiKey, version: int) -> int:
     """Skips tagged fields: no request header defines any yet, but a newer client may send some."""
     try:
-        count = buffer[start]
-        start += 1
-        if count > 127:
-            count, start = long_uvarint(buffer, start, count)
-        for _ in range(min(count, MOST_TAGS)):
-            _, start = read_uvarint(buffer, start)
-            size, start = read_uvarint(buffer, start)
-            start += size
-        if start > len(buffer):
-            raise IndexError
+        count, start = read_uvarint(buffer, start)
+        if count <= MOST_TAGS:
+            return unknown_tags(buffer, start, len(buffer), count)[1]
     except (IndexError, ProtocolError):
         raise ProtocolError(f"{api_key.title} v{version} header: broken tagged fields before byte {start}") from None
-    if count > MOST_TAGS:
-        raise ProtocolError(f"{api_key.title} v{version} header: {count} tagged fields, allowed are {MOST_TAGS}")
-    return start
+    raise ProtocolError(f"{api_key.title} v{version} header: {count} tagged fields; at most {MOST_TAGS} are allowed")
 
 
 parse_request_header = headers.header_parser(_APIS, ParsedHeader, parse_request_header_pure)

@@ -47,7 +47,7 @@ Buffer = bytes | bytearray | memoryview
 Records = bytes | bytearray | memoryview | Region
 Decoder = Callable[..., tuple[Any, int]]
 """``decode(buffer, start, end) -> (message, position after it)``. The decoder of a request takes a fourth argument, the
-maximum number of elements in all arrays of the request."""
+maximum number of entries of the request."""
 Encoder = Callable[[Any, bytes | None], list[Any]]
 """``encode(message, head)``: see `Message.encode_parts`."""
 
@@ -56,7 +56,7 @@ FEW: Final = 3
 
 
 class TooManyEntriesError(ProtocolError):
-    """The arrays of a request have more elements than its reader allows; see `Request.max_entries`."""
+    """A request has more entries than its reader allows; see `Request.max_entries`."""
 
 
 class EncodeError(ProtocolError):
@@ -245,8 +245,8 @@ class Message(Struct):
     ) -> tuple[Self, int]:
         """Decodes the message that starts at ``start``; returns it and the position after it.
 
-        ``max_entries`` is for requests. A request whose arrays have more elements raises `TooManyEntriesError` before
-        the array that exceeds the limit is read.
+        ``max_entries`` is for requests. A request with more entries raises `TooManyEntriesError` before those beyond
+        the limit are read.
         """
         limit = len(buffer) if end is None else end
         decode = cls._decoders.get(version) or cls.decoder(version)
@@ -329,8 +329,12 @@ class Request(ApiMessage):
     """The body of a request."""
 
     max_entries: ClassVar[int] = 50_000
-    """The most elements that all arrays of one request may have. A request with more is refused before they are
-    created: an element costs the sender a few bytes, but the receiver hundreds of bytes and some microseconds."""
+    """The most entries that one request may have: the elements of all its arrays, and the tagged fields that a struct
+    has beyond the declared ones. A request with more is refused before they are created: an entry costs the sender a
+    few bytes, but the receiver hundreds of bytes and some microseconds."""
+    max_string: ClassVar[int] = 0x7FFF
+    """The most bytes of a string, as in Kafka. Flexible versions could carry more, but versions that are not flexible,
+    and the keys of stored records, cannot."""
 
 
 _pack_head = struct_format.Struct(">i").pack

@@ -56,7 +56,7 @@ class Request(Timeline):
         return self.decode() if body is None else body
 
     def decode(self, max_entries: int | None = None) -> RequestMessage:
-        """Decodes the body; `TooManyEntriesError` if its arrays have more elements than ``max_entries``.
+        """Decodes the body; `TooManyEntriesError` if it has more than ``max_entries`` entries.
 
         An inline handler uses this to limit the cost of decoding on the network thread.
         """

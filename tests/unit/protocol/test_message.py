@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from struct import error as struct_error
+from typing import Any, ClassVar
 
 import pytest
 
+from barnabas import _kernels
+from barnabas._kernels.pure import codec as pure_codec
 from barnabas.common.errors import ProtocolError, UnsupportedVersionError
 from barnabas.common.identifiers import ZERO_UUID, Uuid
+from barnabas.protocol.codec.interpreter import interpret_decode
 from barnabas.protocol.fields import array, int16, int32, records, string, struct, uuid
-from barnabas.protocol.message import FEW, Message, Records, Struct
+from barnabas.protocol.message import FEW, EncodeError, Message, Records, Request, Struct, TooManyEntriesError
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -245,6 +249,68 @@ def test_a_request_with_too_many_entries_is_refused_before_they_are_made(nested:
     body = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)]).encode(8)
     with pytest.raises(ProtocolError, match=f"more than {most} entries in one request"):
         OffsetFetchRequest.decode(body, 8)
+
+
+class TaggedPart(Struct):
+    declared: int = int32("1+", default=0, tag=0, tagged="1+")
+
+
+class TaggedRequest(Request, versions="0-1", flexible="1+"):
+    max_entries: ClassVar[int] = 10
+    parts: list[TaggedPart] = array(TaggedPart, default_factory=list)
+
+
+def tagged_request(parts: int, unknown_of_each: int, unknown: int = 0) -> bytes:
+    def tags(count: int) -> dict[int, bytes]:
+        return dict.fromkeys(range(7, 7 + count), b"")
+
+    of_parts = [TaggedPart(declared=1, unknown_tagged_fields=tags(unknown_of_each)) for _ in range(parts)]
+    return TaggedRequest(parts=of_parts, unknown_tagged_fields=tags(unknown)).encode(1)
+
+
+@pytest.mark.mechanism("R13")
+@pytest.mark.parametrize("codec", [pytest.param(pure_codec, id="pure"), pytest.param(_kernels.codec, id="kernel")])
+def test_tagged_fields_beyond_the_declared_ones_are_entries(codec: Any) -> None:
+    """An unknown tagged field takes 3 to 6 bytes on the wire and 66 in memory, and a request has up to 100 MB."""
+    decode = codec.decoder(TaggedRequest, 1)
+    for fitting in (tagged_request(10, 0), tagged_request(5, 1), tagged_request(1, 9), tagged_request(0, 0, 10)):
+        message, end = decode(fitting, 0, len(fitting))
+        assert end == len(fitting)
+        assert interpret_decode(TaggedRequest, 1, fitting) == (message, end)
+    for refused in (tagged_request(11, 0), tagged_request(5, 2), tagged_request(1, 10), tagged_request(0, 0, 11)):
+        with pytest.raises(TooManyEntriesError):
+            decode(refused, 0, len(refused))
+        with pytest.raises(TooManyEntriesError, match="more than 10 entries in one request, with"):
+            interpret_decode(TaggedRequest, 1, refused)
+
+
+@pytest.mark.mechanism("R13")
+@pytest.mark.parametrize("codec", [pytest.param(pure_codec, id="pure"), pytest.param(_kernels.codec, id="kernel")])
+@pytest.mark.parametrize("version", [5, 6])
+def test_a_string_of_a_request_has_as_many_bytes_as_in_older_versions(codec: Any, version: int) -> None:
+    """As in Kafka. A group with a longer name could be joined, but its state could not be stored."""
+    decode, encode = codec.decoder(JoinGroupRequest, version), codec.encoder(JoinGroupRequest, version)
+    longest = JoinGroupRequest(group_id="\N{LATIN SMALL LETTER E WITH ACUTE}" * 16_383 + "e")
+    data = b"".join(encode(longest, None))
+    assert decode(data, 0, len(data)) == (longest, len(data))
+    too_long = JoinGroupRequest(group_id=f"{longest.group_id}e")
+    with pytest.raises((ProtocolError, struct_error)):
+        encode(too_long, None)
+    with pytest.raises(EncodeError, match=r"group_id: .*32768"):
+        too_long.encode(version)
+    if version == 6:
+        data = b"\x81\x80\x02" + b"e" * 32_768 + data[3 + 32_767 :]
+        with pytest.raises(ProtocolError):
+            decode(data, 0, len(data))
+        with pytest.raises(ProtocolError, match="group_id: a string of 32768 bytes, allowed are 32767, at byte 3"):
+            JoinGroupRequest.decode(data, version)
+
+
+def test_a_response_may_have_longer_strings() -> None:
+    """One that was stored before requests were limited must be shown, and found in stored records."""
+    topic = MetadataResponseTopic(name="t" * 40_000)
+    body = MetadataResponse(topics=[topic]).encode(9)
+    assert MetadataResponse.decode(body, 9).topics == [topic]
 
 
 def test_a_member_cannot_name_thousands_of_protocols() -> None:

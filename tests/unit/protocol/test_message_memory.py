@@ -187,3 +187,31 @@ def test_long_loops_leave_it_to_the_interpreter_when_to_give_way(monkeypatch: py
     assert offered.count("codec") == 4
     Entries.decode(data, 0)
     assert offered.count("codec") >= 7
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("work", ["decode", "encode", "free"])
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
+def test_an_exception_of_a_signal_handler_is_not_lost(
+    work: str, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interpreter calls signal handlers when it may switch threads: Ctrl-C has to end the program."""
+    message = Entries(entries=[Entry() for _ in range(600)])
+    data = message.encode(0)
+    handled: list[None] = []
+
+    def handle_signal() -> None:
+        if not handled:
+            handled.append(None)
+            raise raised
+
+    def free() -> None:
+        for _ in range(600):
+            Entry()
+
+    does = {"decode": lambda: Entries.decode(data, 0), "encode": lambda: message.encode(0), "free": free}[work]
+    name = "memory" if work == "free" else "codec"
+    monkeypatch.setattr(import_module(f"barnabas._kernels.compiled.{name}"), "offer_turn", handle_signal)
+    with pytest.raises(raised):
+        does()
+    assert handled

@@ -252,13 +252,7 @@ cdef class AppendState:
 
     @cython.final
     cdef inline bint _write(
-        self,
-        int64_t delta,
-        int64_t timestamp,
-        object key,
-        object value,
-        bytes header_bytes,
-        Py_ssize_t limit,
+        self, int64_t delta, int64_t timestamp, object key, object value, bytes header_bytes, Py_ssize_t limit
     ) except -1:
         """Writes a record; checks everything before it changes anything. With a limit, False if the record does not fit
         or makes the batch reach it."""

@@ -115,15 +115,15 @@ cdef class _Struct:
     cdef object message, version
     cdef bint flexible
     cdef Py_ssize_t tags_offset, smallest
-    cdef int64_t max_entries
+    cdef int64_t max_entries, max_string
 
-    def __init__(self, cls, str message, version, bint flexible, int64_t max_entries=0):
+    def __init__(self, cls, str message, version, bint flexible, int64_t max_entries=0, int64_t max_string=0):
         cdef _Field field
         self.cls = cls
         self.message = message
         self.version = version
         self.flexible = flexible
-        self.max_entries = max_entries
+        self.max_entries, self.max_string = max_entries, max_string
         self.fields, self.tagged, self.absent, self.lost = [], [], [], []
         self.tags_offset = offset_of(cls, "unknown_tagged_fields")
         self.smallest = 1 if flexible else 0
@@ -151,6 +151,7 @@ cdef class _Struct:
             source.data = <const uint8_t *>view.buf
             source.at, source.end = start, end
             source.entries = self.max_entries if entries is None else entries
+            source.max_string = self.max_string
             return read_struct(self, &source, buffer), source.at
         finally:
             PyBuffer_Release(&view)
@@ -160,7 +161,7 @@ cdef class _Struct:
         cdef Output out
         cdef list parts = []
         cdef bytes first
-        out.data, out.size, out.total, out.room = out.fixed, 0, 0, ROOM
+        out.data, out.size, out.total, out.room, out.max_string = out.fixed, 0, 0, ROOM, self.max_string
         try:
             if head is not None:
                 write_number(&out, INT32, 0)  # the length, which is known at the end
@@ -180,13 +181,18 @@ cdef class _Struct:
 
 def decoder(message, version):
     """Returns ``decode(buffer, start, end, entries)`` for one version of a message."""
-    most = getattr(message, "max_entries", HIGHEST[INT64])
-    return _Struct(message, message.__name__, version, version in message.flexible, most).decode
+    return struct_of(message, version).decode
 
 
 def encoder(message, version):
     """Returns ``encode(message, head)`` for one version of a message."""
-    return _Struct(message, message.__name__, version, version in message.flexible).encode
+    return struct_of(message, version).encode
+
+
+cdef _Struct struct_of(message, version):
+    max_entries = getattr(message, "max_entries", HIGHEST[INT64])
+    max_string = getattr(message, "max_string", HIGHEST[INT64])
+    return _Struct(message, message.__name__, version, version in message.flexible, max_entries, max_string)
 
 
 cdef Py_ssize_t offset_of(cls, str name) except -1:
@@ -214,6 +220,7 @@ cdef struct Input:
     Py_ssize_t at
     Py_ssize_t end
     int64_t entries
+    int64_t max_string
 
 
 cdef const uint8_t *take(Input *source, Py_ssize_t size) except NULL:
@@ -251,6 +258,14 @@ cdef int64_t read_length(Input *source, bint flexible, bint wide, bint nullable)
     return size
 
 
+cdef int count_entries(Input *source, int64_t count) except -1:
+    """Counts elements of arrays, and the tagged fields that a struct has beyond the declared ones."""
+    source.entries -= max(count, 0)
+    if source.entries < 0:
+        raise TooManyEntriesError("the request has more entries than allowed")
+    return 0
+
+
 cdef inline void put_slot(object target, Py_ssize_t offset, object value) noexcept:
     cdef PyObject **slot = <PyObject **>(<char *><PyObject *>target + offset)
     cdef PyObject *before = slot[0]
@@ -275,11 +290,12 @@ cdef object read_struct(_Struct layout, Input *source, buffer):
 
 cdef object read_tags(_Struct layout, made, Input *source, buffer):
     """Reads the tagged fields; returns those that are not declared."""
-    cdef int64_t tag, size
+    cdef int64_t tag, size, count = read_uvarint(source)
     cdef Py_ssize_t stop
     cdef _Field field
     unknown = None
-    for _ in range(read_uvarint(source)):
+    count_entries(source, count - len(layout.tagged))
+    for _ in range(count):
         tag = read_uvarint(source)
         size = read_uvarint(source)
         stop = source.at + size
@@ -315,9 +331,7 @@ cdef object read_field(_Field field, Input *source, buffer):
         return None
     if count * field.smallest_element > source.end - source.at:
         fail()
-    source.entries -= count
-    if source.entries < 0:
-        raise TooManyEntriesError("the arrays of the request have more elements than allowed")
+    count_entries(source, count)
     items = []
     PyObject_GC_UnTrack(items)
     for index in range(count):
@@ -340,6 +354,8 @@ cdef object read_value(int kind, bint flexible, bint nullable, Input *source, bu
         size = read_length(source, flexible, kind != STRING, nullable)
         if size < 0:
             return None
+        if kind == STRING and size > source.max_string:
+            fail()
         start = source.at
         data = take(source, size)
         if kind == STRING:
@@ -368,6 +384,7 @@ cdef struct Output:
     Py_ssize_t size
     Py_ssize_t room
     int64_t total  # bytes in all parts so far
+    int64_t max_string
     uint8_t fixed[ROOM]
 
 
@@ -473,7 +490,7 @@ cdef int write_tags(_Struct layout, value, Output *out) except -1:
         if not field.differs(held):
             continue
         parts = []
-        one.data, one.size, one.total, one.room = one.fixed, 0, 0, ROOM
+        one.data, one.size, one.total, one.room, one.max_string = one.fixed, 0, 0, ROOM, out.max_string
         try:
             write_field(field, held, &one, parts)
             flush(&one, parts)
@@ -533,6 +550,8 @@ cdef int write_value(int kind, bint flexible, value, Output *out, list parts) ex
         return write_number(out, kind, PyLong_AsLongLong(value if PyLong_Check(value) else PyNumber_Index(value)))
     if kind == STRING:
         text = PyUnicode_AsUTF8AndSize(value, &size)
+        if size > out.max_string:
+            fail()
         write_length(out, size, flexible, False)
         memcpy(reserve(out, size), text, size)
         out.size += size

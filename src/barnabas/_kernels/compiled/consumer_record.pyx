@@ -137,17 +137,8 @@ cdef class ConsumerRecordReader:
     cdef readonly int64_t next_offset
 
     def __cinit__(
-        self,
-        data,
-        int32_t count,
-        int64_t base_offset,
-        int64_t base_timestamp,
-        log_append_time,
-        int64_t start_offset,
-        topic,
-        int32_t partition,
-        int32_t leader_epoch,
-        tuple deserializers not None,
+        self, data, int32_t count, int64_t base_offset, int64_t base_timestamp, log_append_time, int64_t start_offset,
+        topic, int32_t partition, int32_t leader_epoch, tuple deserializers not None,
     ):
         cdef bint has_log_append_time = log_append_time is not None
         cdef int64_t timestamp = log_append_time if has_log_append_time else base_timestamp
@@ -173,6 +164,8 @@ cdef class ConsumerRecordReader:
         Another call raises again.
         """
         cdef Py_buffer buffer
+        if self._walk.cursor.data != NULL:
+            raise RuntimeError("a deserializer must not read from the consumer that called it")
         PyObject_GetBuffer(self._source, &buffer, PyBUF_SIMPLE)
         try:
             self._walk.cursor.data = <const uint8_t *>buffer.buf

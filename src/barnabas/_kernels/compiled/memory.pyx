@@ -6,6 +6,8 @@ from barnabas._kernels import offer_turn
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object)
+    unsigned long PyThread_get_thread_ident()
+    int PyThreadState_SetAsyncExc(unsigned long thread, object kind)
 
 cdef extern from "allocator.h":
     int allocator_trim() nogil
@@ -28,7 +30,11 @@ cdef class StructMemory:
         left -= 1
         if left <= 0:
             left = TURN
-            let_others_run(offer_turn)
+            try:
+                let_others_run(offer_turn)
+            except (KeyboardInterrupt, SystemExit) as error:
+                # A destructor cannot raise. The interpreter raises it as soon as this one has returned.
+                PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), type(error))
 
 
 def trim():

@@ -82,29 +82,15 @@ cdef class BucketTable:
                 self._add(&self._columns[i], row[i])
 
     def add_moments(
-        self,
-        int64_t first,
-        int64_t second,
-        int64_t third,
-        int64_t fourth,
-        int64_t fifth,
-        double aside,
-        double unscaled,
-        int64_t now_ns,
+        self, int64_t first, int64_t second, int64_t third, int64_t fourth, int64_t fifth, double aside,
+        double unscaled, int64_t now_ns,
     ):
         """Adds the intervals between six moments, the last of which is now: see the twin."""
         self.add_timeline(first, second, third, fourth, fifth, aside, unscaled, now_ns)
 
     cdef int add_timeline(
-        self,
-        int64_t first,
-        int64_t second,
-        int64_t third,
-        int64_t fourth,
-        int64_t fifth,
-        double aside,
-        double unscaled,
-        int64_t now_ns,
+        self, int64_t first, int64_t second, int64_t third, int64_t fourth, int64_t fifth, double aside,
+        double unscaled, int64_t now_ns,
     ) except -1:
         cdef Py_ssize_t i
         cdef double row[8]

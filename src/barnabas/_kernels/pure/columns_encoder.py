@@ -139,7 +139,6 @@ class Encoder:
         if not 0 <= first <= self.length:
             raise ValueError(f"no record {first} in {self.length}")
         total = count = 0
-        limit = min(limit, MAX_SECTION)
         for index in range(first, min(self.length, first + _INT32_MAX)):
             stamp, headers = self._timestamps[index], self._headers[index]
             # Only the largest possible timestamp, after a first record without one, has no delta.
@@ -149,7 +148,7 @@ class Encoder:
                 raise ValueError(f"record {index}: a header key cannot be null")
             size = self._body_size(first, index, headers)
             size += size_of_varint(size)
-            if total + size > limit and count:
+            if total + size > min(limit, MAX_SECTION) and count:
                 break
             if size > MAX_SECTION:
                 raise ValueError(f"record {index}: larger than the {MAX_SECTION} bytes that a batch can carry")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeAlias
 
@@ -72,9 +72,7 @@ class ConsumerRecordReader:
         leader_epoch: int,
         deserializers: tuple[DeserializeFunction | None, DeserializeFunction | None],
     ) -> None:
-        self._records: Iterator[Record] = iterate_records(
-            data, count, base_offset, base_timestamp, log_append_time, True
-        )
+        self._records = iterate_records(data, count, base_offset, base_timestamp, log_append_time, True)
         self._count = count
         self._index = 0
         self._pending: Record | Exception | None = None
@@ -101,8 +99,11 @@ class ConsumerRecordReader:
         while limit > 0 and self._index < self._count:
             record = self._next()
             if record.offset >= self._start_offset:
-                self._pending = record
-                into.append(self._made(record))
+                self._pending = RuntimeError("a deserializer must not read from the consumer that called it")
+                try:
+                    into.append(self._made(record))
+                finally:
+                    self._pending = record
                 self._pending = None
                 self.next_offset = record.offset + 1
                 size += record.size_in_bytes

@@ -57,7 +57,7 @@ class _DecoderSource(Source):
         self.version = version
         self.flexible = version in message.flexible
         self.is_bounded = issubclass(message, Request)
-        """Whether the elements of all arrays are counted: see `Request.max_entries`."""
+        """Whether entries are counted, and strings limited: see `Request.max_entries` and `Request.max_string`."""
         self.run: list[tuple[str, str]] = []
         self.scope.update(
             new=Struct.__new__,
@@ -143,14 +143,16 @@ class _DecoderSource(Source):
         count = self.fresh("t")
         self.flush(depth, ("B", count))
         unknown = f"{obj}.unknown_tagged_fields"
-        if not tagged:
-            self.emit(depth, f"if {count}: {unknown}, pos = unknown_tags(buf, pos, end, {count})")
-            self.emit(depth, f"else: {unknown} = None")
-            return
-        tag, size, stop = self.fresh("tag"), self.fresh("size"), self.fresh("stop")
         self.emit(depth, f"{unknown} = None")
         self.emit(depth, f"if {count}:")
         self.emit(depth + 1, f"if {count} > 127: {count}, pos = long_uvarint(buf, pos, {count})")
+        if self.is_bounded:
+            self.emit(depth + 1, f"if {count} > {len(tagged)}: entries -= {count} - {len(tagged)}")
+            self.emit(depth + 1, "if entries < 0: too_many_entries()")
+        if not tagged:
+            self.emit(depth + 1, f"{unknown}, pos = unknown_tags(buf, pos, end, {count})")
+            return
+        tag, size, stop = self.fresh("tag"), self.fresh("size"), self.fresh("stop")
         self.emit(depth + 1, f"for _ in range({count}):")
         inner = depth + 2
         self.emit(inner, f"{tag}, pos = read_uvarint(buf, pos)")
@@ -200,7 +202,8 @@ class _DecoderSource(Source):
             self.emit(depth, "else:")
             inner += 1
         self.emit(inner, f"{stop} = pos + {size}{' - 1' if flexible else ''}")
-        self.emit(inner, f"if {stop} > end or not {present}: fail()")
+        too_long = f" or {size} > {Request.max_string + 1}" if self.is_bounded and flexible and kind == "string" else ""
+        self.emit(inner, f"if {stop} > end or not {present}{too_long}: fail()")
         self.emit(inner, f"{target} = {read}")
         self.emit(inner, f"pos = {stop}")
 

@@ -9,7 +9,7 @@ from barnabas.protocol.codec import runtime
 from barnabas.protocol.codec.decoding import version_lacks
 from barnabas.protocol.codec.source import Source
 from barnabas.protocol.fields import FIXED, Field
-from barnabas.protocol.message import Encoder, Message, Struct
+from barnabas.protocol.message import Encoder, Message, Request, Struct
 from barnabas.protocol.versions import NONE
 
 
@@ -41,6 +41,8 @@ class _EncoderSource(Source):
         self.message = message
         self.version = version
         self.flexible = version in message.flexible
+        self.is_bounded = issubclass(message, Request)
+        """Whether strings are limited: see `Request.max_string`."""
         self.run: list[_Piece] = []
         self.append = "append"
         self.scope.update(
@@ -189,6 +191,8 @@ class _EncoderSource(Source):
             self.emit(depth, f"else: {data} = {encode}; {size} = len({data}){one}")
         else:
             self.emit(depth, f"{data} = {encode}; {size} = len({data}){one}")
+        if self.is_bounded and flexible and kind == "string":
+            self.emit(depth, f"if {size} > {Request.max_string + 1}: fail()")
         self.length(depth, size, flexible, wide=kind != "string")
         self.emit(depth, f"{self.append}({data})")
 

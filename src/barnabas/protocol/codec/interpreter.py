@@ -69,6 +69,7 @@ class _Walk:
         self.cls = cls
         self.version = version
         self.flexible = version in cls.flexible
+        self.max_string = cls.max_string if issubclass(cls, Request) else sys.maxsize
         self.path: list[str] = []
 
     def place(self) -> str:
@@ -120,6 +121,14 @@ class _Reader(_Walk):
             self.fail(f"a length of {size}")
         return size
 
+    def count_entries(self, count: int, what: str) -> None:
+        self.entries -= max(count, 0)
+        if self.entries < 0:
+            raise TooManyEntriesError(
+                f"{self.place()}: more than {self.max_entries} entries in one request, with {what} at byte "
+                f"{self.position} of {self.end}"
+            )
+
     def struct(self, cls: type[Struct]) -> Any:
         made = cls.__new__(cls)
         made.unknown_tagged_fields = None
@@ -140,7 +149,9 @@ class _Reader(_Walk):
         return made
 
     def tags(self, made: Any, tagged: dict[int, Field]) -> None:
-        for _ in range(self.uvarint()):
+        count = self.uvarint()
+        self.count_entries(count - len(tagged), f"{count} tagged fields")
+        for _ in range(count):
             tag, size = self.uvarint(), self.uvarint()
             if size > self.end - self.position:
                 self.fail(f"tagged field {tag} claims {size} bytes, {self.end - self.position} are left,")
@@ -179,6 +190,8 @@ class _Reader(_Walk):
             if not nullable:
                 self.fail(f"a {kind} must not be null,")
             return None
+        if kind == "string" and size > self.max_string:
+            self.fail(f"a string of {size} bytes, allowed are {self.max_string},")
         data = self.take(size, f"a {kind}")
         if kind == "records":
             return data
@@ -201,12 +214,7 @@ class _Reader(_Walk):
         left = self.end - self.position
         if count * smallest > left:
             self.fail(f"an array of {count} elements needs at least {count * smallest} bytes, {left} are left,")
-        self.entries -= count
-        if self.entries < 0:
-            raise TooManyEntriesError(
-                f"{self.place()}: an array of {count} elements makes more than {self.max_entries} entries in one "
-                f"request, at byte {self.position} of {self.end}"
-            )
+        self.count_entries(count, f"an array of {count} elements")
         items = []
         for index in range(count):
             self.path.append(f"[{index}]")
@@ -329,6 +337,8 @@ class _Writer(_Walk):
                 value = value.encode()
             except UnicodeEncodeError as error:
                 self.fail(f"a string that cannot be written as UTF-8 ({error.reason})")
+            if compact and len(value) > self.max_string:
+                self.fail(f"a string of {len(value)} bytes, allowed are {self.max_string}")
         elif not isinstance(value, bytes | bytearray | memoryview) and kind == "bytes":
             self.fail(f"expected bytes, got {type(value).__qualname__}")
         self.length(len(value), compact, wide=kind != "string")

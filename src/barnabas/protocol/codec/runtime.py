@@ -69,8 +69,8 @@ def fail() -> NoReturn:
 
 
 def too_many_entries() -> NoReturn:
-    """Stops a decoder before it creates the elements of an array that exceeds the limit of the request."""
-    raise TooManyEntriesError("the arrays of the request have more elements than allowed")
+    """Stops a decoder before it creates the array elements or tagged fields that exceed the limit of the request."""
+    raise TooManyEntriesError("the request has more entries than allowed")
 
 
 def refuse(message: str, version: int, *fields: str) -> NoReturn:
@@ -82,8 +82,6 @@ def refuse(message: str, version: int, *fields: str) -> NoReturn:
 
 def unknown_tags(buffer: Any, position: int, end: int, count: int) -> tuple[dict[int, bytes] | None, int]:
     """Reads the tagged fields of a struct that declares none."""
-    if count > 127:
-        count, position = long_uvarint(buffer, position, count)
     found: dict[int, bytes] = {}
     for _ in range(count):
         tag, position = read_uvarint(buffer, position)

@@ -121,6 +121,26 @@ def test_a_deserializer_that_fails_is_met_again(module: Any) -> None:
     assert made.next_offset == 101
 
 
+@pytest.mark.parametrize("module", READERS)
+def test_a_deserializer_cannot_read_from_its_own_consumer(module: Any) -> None:
+    """The compiled reader would continue without its buffer, and end the process."""
+    batch = section([(0, None, b"%d" % number, ()) for number in range(3)])
+    nested: list[Any] = []
+    refused: list[str] = []
+
+    def deserialize(_topic: str, _headers: Any, data: bytes) -> bytes:
+        with pytest.raises(RuntimeError, match="must not read from the consumer that called it") as error:
+            made.read(nested, 1)
+        refused.append(str(error.value))
+        return data
+
+    made = reader(module, batch.records_view, 3, value=deserialize)
+    found: list[Any] = []
+    made.read(found, 10)
+    assert [one.value for one in found] == [b"0", b"1", b"2"]
+    assert (nested, len(refused), made.exhausted) == ([], 3, True)
+
+
 def test_records_can_be_compared_kept_and_sent() -> None:
     one = compiled.ConsumerRecord("t", 0, 1, b"k", b"v", headers=[("a", None)], timestamp=3, leader_epoch=2)
     assert pickle.loads(pickle.dumps(one)) == one
