@@ -65,7 +65,7 @@ def peer(answer: bytes | None) -> Iterator[str]:
 def test_a_request_that_fails_leaves_no_responses_of_others_behind(broker: EmbeddedBroker) -> None:
     with BlockingClient(broker.bootstrap_servers) as client:
         (node,) = client.nodes().values()
-        nowhere = Node(99, "127.0.0.1", unused_port())
+        nowhere = Node(99, "127.0.0.1", free_port())
         with pytest.raises(ConnectionFailedError):
             client.send_all([(node, DescribeClusterRequest()), (nowhere, DescribeClusterRequest())])
         with pytest.raises(ClientError, match="Vote"):
