@@ -38,7 +38,7 @@ MIGRATION: Final = "migration.md"
 FOLDERS: Final = (".github", "benchmarks", "deploy", "docs", "examples", "src")
 PAGES: Final = [*sorted(ROOT.glob("*.md")), *(page for name in FOLDERS for page in sorted((ROOT / name).rglob("*.md")))]
 """Every Markdown file of the project."""
-WAIT_S: Final = 60
+WAIT_S: Final = 180
 SETTINGS: Final = {
     # What the page says that two-phase commit needs.
     "transaction.two.phase.commit.enable": True,

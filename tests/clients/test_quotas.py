@@ -436,7 +436,7 @@ def test_a_mutation_quota_refuses_new_clients_before_anything_is_made(quotas: Qu
 
         def create(name: str, partitions: int) -> tuple[int, int]:
             topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-            response: CreateTopicsResponse = client.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+            response: CreateTopicsResponse = client.send(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
             return response.topics[0].error_code, response.throttle_time_ms
 
         assert create("mutation.first", 5) == (Errors.NONE, 0), "two permits, of which all can be had and more"

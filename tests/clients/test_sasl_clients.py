@@ -47,9 +47,10 @@ from oracles.java_client import JavaClient
 NAME, PASSWORD = "al,i=ce", "wonder land"
 PLAIN_NAME = "alice"
 """For kafka-python, which does not escape names."""
-SESSION_MS = 2_000
-"""Of PLAIN only: a session that a test can outlive."""
-WAIT_S = 60
+SESSION_MS = 8_000
+"""Of PLAIN only: a session that a test can outlive. A client authenticates again after 85 to 95 % of it, and has to be
+done before its end."""
+WAIT_S = 120
 
 
 class Users:

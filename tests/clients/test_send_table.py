@@ -33,7 +33,7 @@ def read(bootstrap: str, topic: str, count: int) -> dict[int, list[confluent_kaf
         consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         found: dict[int, list[confluent_kafka.Message]] = {number: [] for number in range(PARTITIONS)}
         while sum(map(len, found.values())) < count:
-            messages = consumer.consume(count, timeout=20)
+            messages = consumer.consume(count, timeout=60)
             assert messages, f"{count} were expected, and {sum(map(len, found.values()))} came"
             for message in messages:
                 assert message.error() is None

@@ -132,7 +132,7 @@ def test_topics_that_are_not_created(busy_broker: BrokerProcess, topic: str) -> 
             [Record(b"x")],
             codec="none",
             topic_metadata_propagation_max_ms=1,
-            message_timeout_ms=5_000,
+            message_timeout_ms=60_000,
         )
     assert caught.value.args[0].code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)

@@ -26,7 +26,7 @@ def test_issue_forms(name: str) -> None:
         [*command, str(ROOT / ".github" / "ISSUE_TEMPLATE" / name)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -22,7 +22,7 @@ from barnabas.common.properties import load_properties
 from unit.cli.command_line import run
 
 DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy"
-WAIT_S: Final = 60
+WAIT_S: Final = 180
 MAX_EXPOSURE: Final = 2.0
 
 

@@ -17,7 +17,7 @@ from barnabas.spark.transaction_client import TransactionClient
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SECONDS = 60.0
+_SECONDS = 180.0
 _FORMAT = "failing_barnabas"
 _STARTS = 4
 

@@ -81,7 +81,7 @@ def test_the_launcher_leaves_out_the_module_that_the_bundled_java_lacks(tmp_path
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     home = JavaRuntime(program, 21, is_bundled=True).home
     given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Dx=a b", "", "--add-opens=java.base/x=ALL-UNNAMED", "*"]
-    said = subprocess.run([home / "bin" / "java", *given], check=True, capture_output=True, text=True, timeout=60)
+    said = subprocess.run([home / "bin" / "java", *given], check=True, capture_output=True, text=True, timeout=180)
     assert said.stdout.split("\n")[:-1] == [given[0], *given[2:]]
 
 
@@ -101,7 +101,9 @@ def test_workers_run_the_interpreter_of_the_driver(
     code = "import barnabas.spark, os\nfor name in ('', 'DRIVER_'): print(os.environ.get(f'PYSPARK_{name}PYTHON'))"
     own = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
     env = {**own, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **environment}
-    done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True, timeout=180
+    )
     assert done.stdout.split() == [str(python), str(driver)]
 
 

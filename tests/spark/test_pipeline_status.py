@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.mechanism("S14")
-LIMIT_S = 60
+LIMIT_S = 180
 
 
 def run_once(spark: SparkSession, config: LakeConfig, bootstrap: str) -> None:

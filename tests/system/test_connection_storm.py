@@ -20,6 +20,7 @@ from benchmarks.connections import STORM_ADDRESS, Child, percentile
 from barnabas.common.clock import SYSTEM_CLOCK, Clock, MockClock
 from barnabas.network.server.connection_limits import ConnectionLimits
 from barnabas.network.server.endpoint import Endpoint
+from machine_speed import slowdown
 from network_fixtures import WAIT_S, Client, Policy, Server, every_policy
 from system.system_fixtures import answering, descriptors
 
@@ -191,11 +192,13 @@ def test_brokers_are_answered_in_milliseconds_while_clients_wait_for_seconds(pol
             deadline = time.monotonic() + WAIT_S
             while server.sockets.acceptors[CLIENTS].accepted < CONNECTS and time.monotonic() < deadline:
                 broker.ask()
+            slow = slowdown()
             outcome = child.hear()
         server.await_disconnects(CONNECTS + broker.asked)
         assert server.sockets.quotas.total == 1
     assert len(outcome["answered"]) == CONNECTS
     held_up = percentile(outcome["answered"], 0.9) / 1000
     assert held_up > 0.5
-    assert percentile(broker.seconds, 0.5) < held_up / 20
+    # A busy machine holds up the brokers, too, but not by the rate of the clients' listener.
+    assert percentile(broker.seconds, 0.5) < held_up / 20 * min(slow, 8.0)
     assert percentile(broker.seconds, 0.99) < held_up / 4

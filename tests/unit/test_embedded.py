@@ -257,7 +257,7 @@ def test_a_project_that_only_uses_the_fixture(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_project.py"]
     result = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
     )
     assert "6 passed, 1 error" in result.stdout, result.stdout + result.stderr
     assert "ERROR at teardown of test_broken" in result.stdout

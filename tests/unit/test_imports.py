@@ -10,7 +10,7 @@ HEAVY = ("pyarrow", "numpy", "pyspark", "pandas", "opentelemetry", "asyncio", "c
 
 def modules_after(statement: str) -> set[str]:
     code = f"{statement}\nimport sys\nprint(' '.join(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=180)
     return set(done.stdout.split())
 
 
@@ -25,7 +25,7 @@ def test_the_package_is_imported_within_60_ms() -> None:
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     (line,) = [line for line in done.stderr.splitlines() if line.rpartition("|")[2].strip() == "barnabas"]
     assert int(line.split("|")[1]) < 60_000

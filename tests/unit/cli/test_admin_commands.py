@@ -357,7 +357,7 @@ def leave_hanging(shell: Shell, topic: str) -> None:
     )
     builder.append(1_700_000_000_000, None, b"hanging")
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=builder.close())])
-    produce = ProduceRequest(transactional_id=topic, acks=-1, timeout_ms=10_000, topic_data=[data])
+    produce = ProduceRequest(transactional_id=topic, acks=-1, timeout_ms=60_000, topic_data=[data])
     host, _, port = shell.bootstrap.rpartition(":")
     with socket.create_connection((host, int(port)), SECONDS) as connection:
         connection.sendall(encode_request(produce, BEFORE_IMPLICIT_TRANSACTIONS, 1, "old"))

@@ -175,7 +175,7 @@ def completions(script: Path, *words: str) -> set[str]:
         f"source {script}; COMP_WORDS=({' '.join(repr(word) for word in words)}); COMP_CWORD={len(words) - 1}; "
         '_barnabas; printf "%s\\n" "${COMPREPLY[@]}"'
     )
-    out = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    out = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, timeout=180)
     assert not out.stderr
     return set(out.stdout.split())
 
@@ -211,7 +211,7 @@ def test_fish_completes_commands_and_options(tmp_path: Path, nodes: list[Command
 
     def offered(line: str) -> set[str]:
         command = [program, "--no-config", "-c", f"source {script}; complete -C '{line}'"]
-        out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
         assert not out.stderr
         return {row.split("\t")[0] for row in out.stdout.splitlines()}
 

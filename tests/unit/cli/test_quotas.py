@@ -98,7 +98,7 @@ def test_explain_shows_the_eight_steps_the_match_and_the_usage(shell: Shell) -> 
     shell("set", "--default-client-id", "controller_mutation_rate=50", "producer_byte_rate=1MB")
     with BlockingClient(shell.broker.bootstrap_servers, client_id="billing") as client:
         topic = CreatableTopic(name="topic-of-the-explained", num_partitions=27, replication_factor=1)
-        client.send(CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
+        client.send(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
     report = shell.json("explain", "--client-id", "billing", "--partitions", "10", "--bytes", "11MB")
     assert (report["user"], report["client_id"]) == ("ANONYMOUS", "billing")
     quotas = {quota["key"]: quota for quota in report["quotas"]}

@@ -64,7 +64,7 @@ CASES = {
 def test_the_extra_is_named(program: str, message: str) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "JAVA_HOME": ""}
     done = subprocess.run(
-        [sys.executable, "-c", PREAMBLE + program], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", PREAMBLE + program], env=env, capture_output=True, text=True, timeout=180, check=False
     )
     assert done.stderr.splitlines()[-1].removeprefix("ImportError: ") == message
 

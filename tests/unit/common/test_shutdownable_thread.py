@@ -210,7 +210,7 @@ threading.Event().wait()
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
         stdin=subprocess.DEVNULL,
     )

@@ -159,7 +159,7 @@ def running(policy: Policy, *acls: AclBinding) -> Iterator[ControllerNode]:
 
 
 def create(*names: str) -> CreateTopicsRequest:
-    return CreateTopicsRequest(topics=[topic(name, 2, 1) for name in names], timeout_ms=10_000)
+    return CreateTopicsRequest(topics=[topic(name, 2, 1) for name in names], timeout_ms=60_000)
 
 
 def inside(envelope: EnvelopeResponse, api_key: ApiKey, version: int) -> Any:
@@ -183,7 +183,7 @@ def test_a_forwarded_request_comes_back_in_its_envelope(policy: Policy) -> None:
             assert [(row.name, row.error_code) for row in created.topics] == [(f"orders-{version}", Errors.NONE)]
         again = inside(broker.forward(create("orders-7"), 7), ApiKey.CREATE_TOPICS, 7)
         assert again.topics[0].error_code == Errors.TOPIC_ALREADY_EXISTS
-        delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders-7")], timeout_ms=10_000)
+        delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="orders-7")], timeout_ms=60_000)
         gone = inside(broker.forward(delete, 6), ApiKey.DELETE_TOPICS, 6)
         assert isinstance(gone, DeleteTopicsResponse)
         assert [(row.name, row.error_code) for row in gone.responses] == [("orders-7", Errors.NONE)]

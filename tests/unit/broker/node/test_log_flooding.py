@@ -56,8 +56,8 @@ def test_names_of_clients_cannot_forge_a_line_nor_fill_the_log(broker: EmbeddedB
     with WireClient(broker.bootstrap_servers) as client:
         for name in (FORGED, "y" * 30_000 + FORGED):
             topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1)]
-            client.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 4, CreateTopicsResponse)
-            client.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 3, DeleteTopicsResponse)
+            client.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 4, CreateTopicsResponse)
+            client.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=60_000), 3, DeleteTopicsResponse)
             resource = AlterConfigsResource(
                 resource_type=2,
                 resource_name=name,

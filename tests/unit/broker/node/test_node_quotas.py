@@ -119,7 +119,7 @@ def test_mutations_are_charged_on_the_controller_and_told_by_the_broker(
 
     def create(*names: str) -> CreateTopicsResponse:
         topics = [CreatableTopic(name=name, num_partitions=10, replication_factor=1) for name in names]
-        response: CreateTopicsResponse = client.send(CreateTopicsRequest(topics=topics, timeout_ms=10_000))
+        response: CreateTopicsResponse = client.send(CreateTopicsRequest(topics=topics, timeout_ms=60_000))
         return response
 
     response = create("made", "refused")
@@ -145,7 +145,7 @@ def test_replication_throttles_follow_the_settings(broker: EmbeddedBroker) -> No
             replication_factor=1,
             configs=[CreatableTopicConfig(name="leader.replication.throttled.replicas", value="1:1")],
         )
-        client.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+        client.send(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
         eventually(lambda: quotas.leader.is_throttled(TopicPartition("throttled", 1)))
         assert not quotas.leader.is_throttled(TopicPartition("throttled", 0))
         configure(client, _BROKER, "1", "leader.replication.throttled.rate", "1000")

@@ -156,7 +156,7 @@ def test_the_request_log_is_turned_on_and_off_while_the_broker_runs(cluster: Clu
     until(lambda: log.sample_rate == 1.0)
     cluster.client.send(
         CreateTopicsRequest(
-            topics=[CreatableTopic(name="logged", num_partitions=1, replication_factor=1)], timeout_ms=5_000
+            topics=[CreatableTopic(name="logged", num_partitions=1, replication_factor=1)], timeout_ms=60_000
         )
     )
     found: list[dict[str, Any]] = []
@@ -201,7 +201,7 @@ def test_the_use_of_quotas_is_reported_without_any_setting(cluster: Cluster) -> 
         until(lambda quotas=quotas: quotas.controller_mutation.is_enabled)  # type: ignore[misc]
     cluster.client.send(
         CreateTopicsRequest(
-            topics=[CreatableTopic(name="used", num_partitions=3, replication_factor=1)], timeout_ms=5_000
+            topics=[CreatableTopic(name="used", num_partitions=3, replication_factor=1)], timeout_ms=60_000
         )
     )
     builder = RecordBatchBuilder()
@@ -275,7 +275,7 @@ def test_what_is_queued_is_written_before_the_broker_ends(tmp_path: Any) -> None
         tail = TopicTail(client, REQUEST_LOG_TOPIC, from_beginning=True)
 
         def read_last() -> bool:
-            found.extend(json.loads(tailed.record.value or b"")["client_id"] for tailed in tail.poll(100))
+            found.extend(json.loads(bytes(tailed.record.value or b""))["client_id"] for tailed in tail.poll(100))
             return "last" in found
 
         until(read_last)
@@ -333,7 +333,7 @@ def test_a_tail_waits_for_its_topic_and_reads_only_what_is_new(cluster: Cluster)
     assert tail.poll(1) == []
     cluster.client.send(
         CreateTopicsRequest(
-            topics=[CreatableTopic(name="tailed", num_partitions=1, replication_factor=1)], timeout_ms=5_000
+            topics=[CreatableTopic(name="tailed", num_partitions=1, replication_factor=1)], timeout_ms=60_000
         )
     )
     topic_id = _topic_id(cluster.client, "tailed")

@@ -87,7 +87,7 @@ def test_a_client_finds_what_it_has_just_created() -> None:
         for number in range(60):
             name = f"topic-{number}"
             topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1)
-            created: CreateTopicsResponse = client.send(CreateTopicsRequest(topics=[topic], timeout_ms=10_000))
+            created: CreateTopicsResponse = client.send(CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
             assert [result.error_code for result in created.topics] == [0]
             found: MetadataResponse = client.send(MetadataRequest(topics=None))
             if name not in {one.name for one in found.topics}:

@@ -181,7 +181,7 @@ class Client(HandlerBench):
 
     def create_topic(self, name: str) -> Any:
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-        request = self.request(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7, principal=ALICE)
+        request = self.request(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7, principal=ALICE)
         self.handle(self.family, request)
         while not self.is_answered(request):
             self.processor.responses.put(self.processor.next_response())

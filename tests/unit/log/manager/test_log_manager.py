@@ -419,7 +419,7 @@ class TestManyLogs:
         """Of one directory and of several: a disk takes syncs that wait for it together."""
         for number in range(8):
             append(two.log(TopicPartition("small", number)), b"a")
-        together = threading.Barrier(8, timeout=60)
+        together = threading.Barrier(8, timeout=180)
 
         def sync(_fd: int) -> None:
             together.wait()

@@ -279,7 +279,7 @@ def test_recovery_after_a_kill_gives_back_and_goes_on(ext4: Path, ending: str) -
     process = subprocess.run(
         [sys.executable, "-c", KILLED, str(ext4), "seed", ending],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert process.returncode == -signal.SIGKILL

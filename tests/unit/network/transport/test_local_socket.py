@@ -535,7 +535,7 @@ def test_a_move_that_the_client_breaks_off_leaves_nothing(end: Callable[[Real], 
 
 
 def test_a_local_socket_that_says_nothing_is_waited_for_no_longer_than_any_other() -> None:
-    with broker() as (script, server), client_of(server, request_timeout_ms=100) as real:
+    with broker() as (script, server), client_of(server, request_timeout_ms=1_000) as real:
         script.silent = True
         assert not real.client.ready(real.node, real.now)
         real.poll_until(lambda: real.client.connection_failed(real.node))

@@ -44,5 +44,5 @@ def keytool(*arguments: str | Path) -> None:
         unavailable("no keytool on the PATH")
     else:
         subprocess.run(
-            [program, *map(str, arguments)], check=True, capture_output=True, timeout=60, stdin=subprocess.DEVNULL
+            [program, *map(str, arguments)], check=True, capture_output=True, timeout=180, stdin=subprocess.DEVNULL
         )
