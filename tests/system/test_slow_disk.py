@@ -78,6 +78,7 @@ class SlowDiskBroker(ServerProcess):
             f"--override=log.dirs={self.quick},{self.slow}",
             f"--override=offsets.topic.num.partitions={OFFSETS_PARTITIONS}",
             "--override=offsets.commit.timeout.ms=60000",
+            "--override=log.retention.ms=-1",  # records have old timestamps here
             f"--http={self.http}",
         ]
         super().__init__(command, port, directory / "broker.out", source_environment())

@@ -9,7 +9,6 @@ from typing import Any
 
 from barnabas.broker.config.kafka_config import KafkaConfig
 from barnabas.broker.handlers.broker_api_versions import BrokerApiVersionManager
-from barnabas.broker.node.handler_idle_time import HandlerIdleTime
 from barnabas.broker.node.listener_security import ListenerSecurity, Users
 from barnabas.common.clock import Clock
 from barnabas.common.shutdownable_thread import ExitProcedure
@@ -22,7 +21,7 @@ from barnabas.network.server.socket_server import SocketServer
 from barnabas.quota.quota_factory import QuotaManagers
 from barnabas.server.data_plane import DataPlane, HandOff
 from barnabas.server.dispatch import ApiDispatcher, RequestRunner
-from barnabas.server.handler_pool import KafkaRequestHandlerPool
+from barnabas.server.handler_pool import HandlerIdleTime, KafkaRequestHandlerPool
 from barnabas.server.request_channel import RequestChannel
 from barnabas.server.request_handler_helper import RequestHandlerHelper
 from barnabas.server.request_metrics import RequestTimes

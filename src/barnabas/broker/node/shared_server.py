@@ -13,7 +13,6 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.broker.node.handler_idle_time import HandlerIdleTime
 from barnabas.broker.node.listener_security import outgoing_channels
 from barnabas.broker.to_controller.controller_node_provider import ControllerNodeProvider
 from barnabas.common.clock import Clock
@@ -37,6 +36,7 @@ from barnabas.raft.kraft_log import MetadataLogError
 from barnabas.raft.raft_manager import KafkaRaftManager
 from barnabas.raft.raft_metrics import KafkaRaftMetrics
 from barnabas.raft.voter_set import VoterEndpoint
+from barnabas.server.handler_pool import HandlerIdleTime
 from barnabas.server.request_metrics import RequestTimes
 
 logger = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ import pytest
 from benchmarks.wire_client import WireClient
 
 from barnabas.broker.config.kafka_config import KafkaConfig
-from barnabas.broker.node.handler_idle_time import HandlerIdleTime
 from barnabas.broker.node.request_serving import RequestServing, startup_seconds
 from barnabas.common.clock import MockClock
 from barnabas.embedded import EmbeddedBroker
 from barnabas.metrics.yammer.registry import Gauge, MetricsRegistry
 from barnabas.network.server.endpoint import Endpoint
+from barnabas.server.handler_pool import HandlerIdleTime
 
 
 def serving_of(broker: EmbeddedBroker) -> RequestServing:
