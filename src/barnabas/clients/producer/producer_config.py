@@ -1,4 +1,4 @@
-"""The settings of a producer: all of Kafka's, what they may be, and how some of them exclude others."""
+"""The settings of a producer: definitions, validation, and the rules between them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from barnabas.records.batch import CompressionType
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT_REQUESTS_PER_CONNECTION_FOR_IDEMPOTENCE: Final = 5
-"""As many batches of a producer as a broker remembers, per partition: of a sixth it could not tell a repetition."""
+"""The number of batches per partition by which a broker recognises duplicates of a producer."""
 
 TABLE_BATCH_BYTES: Final = 1_000_000
-"""How large the batches of a table become, if no size is set. There is no waiting for records to fill them, which is
-what keeps ``batch.size`` small, and what a batch costs hardly depends on its size. No broker of any version refuses
-one of this size, unless it is told to."""
+"""The size of a table's batches if none is set. ``batch.size`` is small because records have to arrive to fill a batch;
+the rows of a table are all there, and the cost of a batch hardly depends on its size. Every broker version accepts
+batches of this size by default."""
 
 _MAX_INT32: Final = 2**31 - 1
 _client_ids = itertools.count(1)
@@ -212,19 +212,19 @@ CONFIG: Final = _definition()
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
-    """The settings of a producer, checked, and with what follows from them worked out.
+    """The validated settings of a producer, and the values derived from them.
 
-    **Idempotence** is on unless told otherwise, and needs ``acks=all``, retries, and at most five requests in flight.
-    Somebody who sets weaker acks, or no retries, and does not mention idempotence, gets what was asked for, and no
-    idempotence; who asks for both has asked for a contradiction, and is told so (KIP-679).
+    **Idempotence** is on by default, and needs ``acks=all``, retries, and at most five requests in flight. Weaker acks
+    or no retries turn it off, unless ``enable.idempotence=true`` is set explicitly: that combination is rejected
+    (KIP-679).
 
-    **Three time limits** depend on each other: a batch may linger, and then each attempt may take the time of a
-    request, so ``delivery.timeout.ms`` cannot be shorter than the sum. Its default is raised in silence, a value that
-    was given is refused.
+    **Three time limits** depend on each other. A batch may linger, and then an attempt may take the time of a request,
+    so ``delivery.timeout.ms`` must not be less than ``linger.ms`` plus ``request.timeout.ms``. Its default is raised to
+    that sum; a smaller value that was set is rejected.
 
-    **Two sizes of batches** (KIP-782): one of ``batch.size`` is sent as soon as there is a way for it, and takes more
-    records as long as there is none, up to ``batch.max.size``. Who sets ``batch.size`` alone gets batches of that size,
-    as from Kafka's producer. The batches of a table are larger, unless one of the two is set.
+    **Two batch sizes** (KIP-782). A batch of ``batch.size`` is ready to be sent. While no request can be sent, it takes
+    more records, up to ``batch.max.size``. If only ``batch.size`` is set, batches do not grow beyond it, as in Kafka's
+    producer. Batches of a table are larger, unless one of the two is set.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -282,7 +282,7 @@ class ProducerConfig:
                 "that another system decides about has no timeout.",
                 name="transaction.timeout.ms",
             )
-        # 0 would mean that no batch ever has room; it stands for batches of one record.
+        # With 0 no record would fit into a batch. As in Kafka, 0 means batches of one record.
         batch_size = max(1, values.get_int("batch.size"))
         linger_ms = min(values.get_int("linger.ms"), _MAX_INT32)
         compression = CompressionType.for_name(values.get_str("compression.type"))
@@ -329,21 +329,21 @@ class ProducerConfig:
 
     @property
     def send_buffer_bytes(self) -> int:
-        """What to ask of the system for a socket; -1: nothing.
+        """The socket's send buffer size; -1: the system's default.
 
-        The default would fix the buffer to that size, so that a batch of a megabyte goes out in half a dozen pieces,
-        each with a wait of its own at both ends; left alone it grows with the traffic.
+        Setting Kafka's default would fix the buffer at that size: a batch of a megabyte would be sent in six pieces,
+        each with a wait at both ends. The system's buffer grows with the traffic.
         """
         return self.values.get_int("send.buffer.bytes") if self.values.is_set("send.buffer.bytes") else -1
 
     @property
     def guarantee_message_order(self) -> bool:
-        """Whether order is kept by having one request in flight: a partition is then muted while one is."""
+        """Whether a partition is muted while it has a batch in flight, because only one request may be in flight."""
         return self.max_in_flight == 1
 
 
 def _plain(name: str, value: object) -> Any:
-    """Numbers where Kafka has texts (``acks=1``), and one address where it has a list."""
+    """Converts a sequence to a tuple, and a number to text where Kafka has text (``acks=1``)."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | type):
         return tuple(value)
     return str(value) if name == "acks" and type(value) is int else value

@@ -126,14 +126,14 @@ class ClientConnections:
 
     # -- the local socket
 
-    def move_to_local_socket(self, channel: KafkaChannel, answer: ApiVersionsResponse) -> bool:
+    def move_to_local_socket(self, channel: KafkaChannel, response: ApiVersionsResponse) -> bool:
         """Moves to the local socket that the response offers, if any; true if the new socket must now be tested.
 
         See `barnabas.network.transport.local.offer`.
         """
         if not self._config.local_socket_enable or channel.id in self._staying:
             return False
-        offer = LocalSocketOffer.in_answer(answer)
+        offer = LocalSocketOffer.in_response(response)
         if offer is None:
             return False
         local = connect(offer, channel.transport.socket, self._config.local_send_buffer_bytes)

@@ -546,9 +546,9 @@ def test_a_local_socket_that_says_nothing_is_waited_for_no_longer_than_any_other
 
 def test_a_tag_with_something_else_in_it_is_no_offer() -> None:
     for content in (b"", b"\0", b"\xff" * 40, os.urandom(60)):
-        assert LocalSocketOffer.in_answer(ApiVersionsResponse(unknown_tagged_fields={OFFER_TAG: content})) is None
-    assert LocalSocketOffer.in_answer(ApiVersionsResponse(unknown_tagged_fields={5: b"x"})) is None
-    assert LocalSocketOffer.in_answer(ApiVersionsResponse()) is None
+        assert LocalSocketOffer.in_response(ApiVersionsResponse(unknown_tagged_fields={OFFER_TAG: content})) is None
+    assert LocalSocketOffer.in_response(ApiVersionsResponse(unknown_tagged_fields={5: b"x"})) is None
+    assert LocalSocketOffer.in_response(ApiVersionsResponse()) is None
 
 
 def test_an_offer_gets_through_a_response_as_it_is() -> None:
@@ -561,7 +561,7 @@ def test_an_offer_gets_through_a_response_as_it_is() -> None:
         plain = answer.encode(version)
         offer.put_into(answer)
         assert len(answer.encode(version)) > len(plain)
-        assert LocalSocketOffer.in_answer(ApiVersionsResponse.decode(answer.encode(version), version)) == offer
+        assert LocalSocketOffer.in_response(ApiVersionsResponse.decode(answer.encode(version), version)) == offer
 
 
 # -- the broker's end
@@ -632,7 +632,7 @@ def ask_for_offer(client: Client, name: str = SOFTWARE_NAME, version: int = 4) -
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     client.send(encode_request(request, version, 1, "c"))
     _, body = client.receive()
-    return LocalSocketOffer.in_answer(ApiVersionsResponse.decode(body, version))
+    return LocalSocketOffer.in_response(ApiVersionsResponse.decode(body, version))
 
 
 def test_without_descriptors_the_local_socket_is_given_up_and_tcp_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ class ClientTelemetryState(Enum):
         SUBSCRIPTION_NEEDED <----- nothing wanted, or an error ------+
              | asks                                                  |
         SUBSCRIPTION_IN_PROGRESS ------------------------------------+
-             | is told what is wanted                                |
+             | gets a subscription                                   |
         PUSH_NEEDED <--------------+                                 |
              | the interval is over| acknowledged                    |
         PUSH_IN_PROGRESS ----------+---------------------------------+

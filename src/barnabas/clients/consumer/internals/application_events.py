@@ -33,7 +33,7 @@ class ApplicationEvent:
         """Runs the work; returns the future that it waits for, if any."""
         try:
             outcome = self.work(now)
-        except Exception as error:  # noqa: BLE001 - the application is told
+        except Exception as error:  # noqa: BLE001 - the future has the error
             self.future.set_exception(error)
             return None
         if isinstance(outcome, Future):

@@ -1,4 +1,4 @@
-"""What a producer's I/O thread can be told."""
+"""The settings of the producer's I/O thread."""
 
 from __future__ import annotations
 

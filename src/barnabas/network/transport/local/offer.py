@@ -94,9 +94,9 @@ class LocalSocketOffer(Message, versions="0", flexible="0"):
         )
 
     @classmethod
-    def in_answer(cls, answer: ApiVersionsResponse) -> Self | None:
+    def in_response(cls, response: ApiVersionsResponse) -> Self | None:
         """Returns the offer in a response, if it has a readable one."""
-        data = (answer.unknown_tagged_fields or {}).get(OFFER_TAG)
+        data = (response.unknown_tagged_fields or {}).get(OFFER_TAG)
         if data is None:
             return None
         try:
@@ -105,8 +105,8 @@ class LocalSocketOffer(Message, versions="0", flexible="0"):
             log.debug("A tagged field that is no offer of a local socket: %s", error)
             return None
 
-    def put_into(self, answer: ApiVersionsResponse) -> None:
-        answer.unknown_tagged_fields = {OFFER_TAG: bytes(self.encode(_VERSION))}
+    def put_into(self, response: ApiVersionsResponse) -> None:
+        response.unknown_tagged_fields = {OFFER_TAG: bytes(self.encode(_VERSION))}
 
     def is_for(self, sock: socket.socket) -> bool:
         """Whether the broker sees both ends of this TCP connection as they are, that is, without a proxy in between."""
