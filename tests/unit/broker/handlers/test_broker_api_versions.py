@@ -135,7 +135,7 @@ def test_only_our_clients_hear_of_the_local_socket(name: str, version: int) -> N
         return bytes(sent_bytes(b.responses(request)[0]))[8:]
 
     offer = LocalSocketOffer(broker_name=b"\0barnabas/b", client_name=b"\0barnabas/c", client_host="::1", client_port=7)
-    told = LocalSocketOffer.in_answer(ApiVersionsResponse.decode(answered(offer), version))
+    told = LocalSocketOffer.in_response(ApiVersionsResponse.decode(answered(offer), version))
     if name == "barnabas" and version >= 3:
         assert told == offer
     else:
