@@ -10,16 +10,7 @@ from barnabas.common.errors import Errors
 from barnabas.controller.handlers.future_steps import mapped
 from barnabas.controller.quorum_controller import QuorumController
 from barnabas.controller.request_context import ControllerRequestContext
-from barnabas.security.acl import (
-    AccessControlEntry,
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    PatternType,
-    ResourcePattern,
-    ResourceType,
-)
+from barnabas.security.acl import AclBinding, AclBindingFilter
 from barnabas.security.authorizer import AclBindingDeleteResult, AclCreateResult, AclDeleteResult
 from barnabas.security.request_context import AuthorizableRequestContext
 
@@ -117,14 +108,12 @@ def _deleted_by_filter(result: DeleteAclsFilterResult) -> AclDeleteResult:
 
 
 def _binding(acl: DeleteAclsMatchingAcl) -> AclBinding:
-    return AclBinding(
-        ResourcePattern(
-            ResourceType.from_code(acl.resource_type), acl.resource_name, PatternType.from_code(acl.pattern_type)
-        ),
-        AccessControlEntry(
-            acl.principal,
-            acl.host,
-            AclOperation.from_code(acl.operation),
-            AclPermissionType.from_code(acl.permission_type),
-        ),
+    return AclBinding.from_codes(
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission_type,
     )

@@ -210,6 +210,26 @@ class AclBinding:
     pattern: ResourcePattern
     entry: AccessControlEntry
 
+    @classmethod
+    def from_codes(
+        cls,
+        *,
+        resource_type: int,
+        resource_name: str,
+        pattern_type: int,
+        principal: str,
+        host: str,
+        operation: int,
+        permission_type: int,
+    ) -> AclBinding:
+        """Converts the fields of an ACL on the wire or in the metadata log; a code of a newer version is UNKNOWN."""
+        return cls(
+            ResourcePattern(ResourceType.from_code(resource_type), resource_name, PatternType.from_code(pattern_type)),
+            AccessControlEntry(
+                principal, host, AclOperation.from_code(operation), AclPermissionType.from_code(permission_type)
+            ),
+        )
+
     @property
     def is_unknown(self) -> bool:
         """Whether a part of it is unknown to this version."""

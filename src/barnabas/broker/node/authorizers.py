@@ -15,15 +15,7 @@ from barnabas.metadata.acls import AccessControlEntry as EntryOfMetadata
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.publisher import LoaderManifest, MetadataPublisher, SnapshotManifest
-from barnabas.security.acl import (
-    AccessControlEntry,
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    PatternType,
-    ResourcePattern,
-    ResourceType,
-)
+from barnabas.security.acl import AclBinding
 from barnabas.security.authorizer import (
     Authorizer,
 )
@@ -98,14 +90,12 @@ class AclPublisher(MetadataPublisher):
 
 def binding_of(entry: EntryOfMetadata) -> AclBinding:
     """Converts an ACL entry of the metadata, which has the protocol's numbers, to the authorizer's type."""
-    return AclBinding(
-        ResourcePattern(
-            ResourceType.from_code(entry.resource_type), entry.resource_name, PatternType.from_code(entry.pattern_type)
-        ),
-        AccessControlEntry(
-            entry.principal,
-            entry.host,
-            AclOperation.from_code(entry.operation),
-            AclPermissionType.from_code(entry.permission_type),
-        ),
+    return AclBinding.from_codes(
+        resource_type=entry.resource_type,
+        resource_name=entry.resource_name,
+        pattern_type=entry.pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission_type,
     )

@@ -12,16 +12,7 @@ from barnabas.common.errors import ApiError, UnknownServerError, raise_for_code
 from barnabas.protocol.messages import create_acls as create_api
 from barnabas.protocol.messages import delete_acls as delete_api
 from barnabas.protocol.messages import describe_acls as describe_api
-from barnabas.security.acl import (
-    AccessControlEntry,
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    PatternType,
-    ResourcePattern,
-    ResourceType,
-)
+from barnabas.security.acl import AclBinding, AclBindingFilter
 
 
 async def describe_acls(operation: Operation, acl_filter: AclBindingFilter | None = None) -> list[AclBinding]:
@@ -40,28 +31,20 @@ async def describe_acls(operation: Operation, acl_filter: AclBindingFilter | Non
     def read(response: describe_api.DescribeAclsResponse) -> list[AclBinding]:
         raise_for_code(response.error_code, response.error_message)
         return [
-            _binding(
-                resource.resource_type,
-                resource.resource_name,
-                resource.pattern_type,
-                AccessControlEntry(
-                    row.principal,
-                    row.host,
-                    AclOperation.from_code(row.operation),
-                    AclPermissionType.from_code(row.permission_type),
-                ),
+            AclBinding.from_codes(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                pattern_type=resource.pattern_type,
+                principal=row.principal,
+                host=row.host,
+                operation=row.operation,
+                permission_type=row.permission_type,
             )
             for resource in response.resources
             for row in resource.acls
         ]
 
     return await operation.ask(ANY, request, read)
-
-
-def _binding(resource_type: int, name: str, pattern_type: int, entry: AccessControlEntry) -> AclBinding:
-    return AclBinding(
-        ResourcePattern(ResourceType.from_code(resource_type), name, PatternType.from_code(pattern_type)), entry
-    )
 
 
 async def create_acls(
@@ -130,16 +113,14 @@ async def delete_acls(
                 failed[one] = error
                 continue
             deleted[one] = [
-                _binding(
-                    row.resource_type,
-                    row.resource_name,
-                    row.pattern_type,
-                    AccessControlEntry(
-                        row.principal,
-                        row.host,
-                        AclOperation.from_code(row.operation),
-                        AclPermissionType.from_code(row.permission_type),
-                    ),
+                AclBinding.from_codes(
+                    resource_type=row.resource_type,
+                    resource_name=row.resource_name,
+                    pattern_type=row.pattern_type,
+                    principal=row.principal,
+                    host=row.host,
+                    operation=row.operation,
+                    permission_type=row.permission_type,
                 )
                 for row in result.matching_acls
             ]

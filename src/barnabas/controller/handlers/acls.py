@@ -13,15 +13,7 @@ from barnabas.common.errors import ApiError, Errors, InvalidRequestError
 from barnabas.controller.handlers.backend import Backend
 from barnabas.controller.handlers.future_steps import all_of, mapped
 from barnabas.protocol.messages import create_acls, delete_acls, describe_acls
-from barnabas.security.acl import (
-    AccessControlEntry,
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    PatternType,
-    ResourcePattern,
-    ResourceType,
-)
+from barnabas.security.acl import AclBinding, AclOperation
 from barnabas.security.acl_mutator import validate_new_acl
 from barnabas.security.acl_responses import binding_filter, required_authorizer
 from barnabas.security.acl_responses import describe_acls as describe
@@ -82,18 +74,14 @@ class AclsHandler:
 
 
 def _binding(creation: create_acls.AclCreation) -> AclBinding:
-    return AclBinding(
-        ResourcePattern(
-            ResourceType.from_code(creation.resource_type),
-            creation.resource_name,
-            PatternType.from_code(creation.resource_pattern_type),
-        ),
-        AccessControlEntry(
-            creation.principal,
-            creation.host,
-            AclOperation.from_code(creation.operation),
-            AclPermissionType.from_code(creation.permission_type),
-        ),
+    return AclBinding.from_codes(
+        resource_type=creation.resource_type,
+        resource_name=creation.resource_name,
+        pattern_type=creation.resource_pattern_type,
+        principal=creation.principal,
+        host=creation.host,
+        operation=creation.operation,
+        permission_type=creation.permission_type,
     )
 
 
