@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.fields import array, int16, int32, string, uint16, uuid
+from barnabas.protocol.fields import array, int16, int32, string, uuid
 from barnabas.protocol.message import Request, Response, Struct
+from barnabas.protocol.messages.begin_quorum_epoch import LeaderEndpoint, NodeEndpoint, ResponseTopicData
 
 
 class ReplicaInfo(Struct):
@@ -36,34 +37,10 @@ class RequestTopicData(Struct):
     partitions: list[RequestPartitionData] = array(RequestPartitionData, default_factory=list)
 
 
-class LeaderEndpoint(Struct):
-    name: str = string("1+", default="")
-    host: str = string("1+", default="")
-    port: int = uint16("1+", default=0)
-
-
 class EndQuorumEpochRequest(Request, api_key=ApiKey.END_QUORUM_EPOCH):
     cluster_id: str | None = string(default=None, nullable="0+")
     topics: list[RequestTopicData] = array(RequestTopicData, default_factory=list)
     leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint, "1+", default_factory=list, ignorable=True)
-
-
-class ResponsePartitionData(Struct):
-    partition_index: int = int32(default=0)
-    error_code: int = int16(default=0)
-    leader_id: int = int32(default=0)
-    leader_epoch: int = int32(default=0)
-
-
-class ResponseTopicData(Struct):
-    topic_name: str = string(default="")
-    partitions: list[ResponsePartitionData] = array(ResponsePartitionData, default_factory=list)
-
-
-class NodeEndpoint(Struct):
-    node_id: int = int32("1+", default=0)
-    host: str = string("1+", default="")
-    port: int = uint16("1+", default=0)
 
 
 class EndQuorumEpochResponse(Response, api_key=ApiKey.END_QUORUM_EPOCH):

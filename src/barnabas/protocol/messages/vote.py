@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.fields import array, boolean, int16, int32, int64, string, uint16, uuid
+from barnabas.protocol.fields import array, boolean, int16, int32, int64, string, uuid
 from barnabas.protocol.message import Request, Response, Struct
+from barnabas.protocol.messages.begin_quorum_epoch import NodeEndpoint
 
 
 class RequestPartitionData(Struct):
@@ -58,12 +59,6 @@ class ResponsePartitionData(Struct):
 class ResponseTopicData(Struct):
     topic_name: str = string(default="")
     partitions: list[ResponsePartitionData] = array(ResponsePartitionData, default_factory=list)
-
-
-class NodeEndpoint(Struct):
-    node_id: int = int32("1+", default=0)
-    host: str = string("1+", default="")
-    port: int = uint16("1+", default=0)
 
 
 class VoteResponse(Response, api_key=ApiKey.VOTE):
