@@ -30,12 +30,7 @@ from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.protocol.api_keys import ApiKey
 from barnabas.protocol.fields import array, boolean, int8, int16, int32, int64, records, string, struct, uuid
 from barnabas.protocol.message import Records, Request, Response, Struct
-
-
-class AcknowledgementBatch(Struct):
-    first_offset: int = int64(default=0)
-    last_offset: int = int64(default=0)
-    acknowledge_types: list[int] = array("int8", default_factory=list)
+from barnabas.protocol.messages.share_acknowledge import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
 
 
 class FetchPartition(Struct):
@@ -69,11 +64,6 @@ class ShareFetchRequest(Request, api_key=ApiKey.SHARE_FETCH):
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, default_factory=list)
 
 
-class LeaderIdAndEpoch(Struct):
-    leader_id: int = int32(default=0)
-    leader_epoch: int = int32(default=0)
-
-
 class AcquiredRecords(Struct):
     """A range of offsets that are now locked for this member, both ends included."""
 
@@ -96,13 +86,6 @@ class PartitionData(Struct):
 class ShareFetchableTopicResponse(Struct):
     topic_id: Uuid = uuid(default=ZERO_UUID)
     partitions: list[PartitionData] = array(PartitionData, default_factory=list)
-
-
-class NodeEndpoint(Struct):
-    node_id: int = int32(default=0)
-    host: str = string(default="")
-    port: int = int32(default=0)
-    rack: str | None = string(default=None, nullable="0+")
 
 
 class ShareFetchResponse(Response, api_key=ApiKey.SHARE_FETCH):
