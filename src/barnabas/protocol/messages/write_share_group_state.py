@@ -15,17 +15,9 @@ from __future__ import annotations
 
 from barnabas.common.identifiers import ZERO_UUID, Uuid
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.fields import array, int8, int16, int32, int64, string, uuid
+from barnabas.protocol.fields import array, int16, int32, int64, string, uuid
 from barnabas.protocol.message import Request, Response, Struct
-
-
-class StateBatch(Struct):
-    """A range of offsets in the same delivery state, both ends included."""
-
-    first_offset: int = int64(default=0)
-    last_offset: int = int64(default=0)
-    delivery_state: int = int8(default=0)
-    delivery_count: int = int16(default=0)
+from barnabas.protocol.messages.read_share_group_state import StateBatch
 
 
 class PartitionData(Struct):
