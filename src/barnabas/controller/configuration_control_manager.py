@@ -52,9 +52,6 @@ class ConfigOperation(IntEnum):
     SUBTRACT = 3
 
 
-_T = TypeVar("_T")
-
-
 class ConfigurationControlManager:
     """Holds the dynamic configs by resource, and the rules for changing them.
 
@@ -98,9 +95,7 @@ class ConfigurationControlManager:
         def alter(resource: ConfigResource, entry: Any) -> list[ApiMessageAndVersion]:
             return self.incremental_alter_config(resource, _operations(entry.configs), newly_created=False)
 
-        records, responses = self._alter_each(
-            request.resources, alter, incremental_alter_configs.AlterConfigsResourceResponse
-        )
+        records, responses = self._alter_each(request.resources, alter)
         response = incremental_alter_configs.IncrementalAlterConfigsResponse(responses=responses)
         result = ControllerResult.atomic_of(records, response)
         return result.without_records() if request.validate_only else result
@@ -113,17 +108,16 @@ class ConfigurationControlManager:
         def alter(resource: ConfigResource, entry: Any) -> list[ApiMessageAndVersion]:
             return self._replace_config(resource, entry.configs)
 
-        records, responses = self._alter_each(request.resources, alter, alter_configs.AlterConfigsResourceResponse)
+        records, responses = self._alter_each(request.resources, alter)
         result = ControllerResult.atomic_of(records, alter_configs.AlterConfigsResponse(responses=responses))
         return result.without_records() if request.validate_only else result
 
     def _alter_each(
-        self,
-        resources: Iterable[Any],
-        alter: Callable[[ConfigResource, Any], list[ApiMessageAndVersion]],
-        new_response: Callable[..., _T],
-    ) -> tuple[list[ApiMessageAndVersion], list[_T]]:
+        self, resources: Iterable[Any], alter: Callable[[ConfigResource, Any], list[ApiMessageAndVersion]]
+    ) -> tuple[list[ApiMessageAndVersion], list[alter_configs.AlterConfigsResourceResponse]]:
         """Returns the records of all resources that can be altered, and a response for each."""
+        from barnabas.protocol.messages.alter_configs import AlterConfigsResourceResponse
+
         records: list[ApiMessageAndVersion] = []
         responses = []
         for resource, entries in _by_resource(resources):
@@ -134,7 +128,7 @@ class ConfigurationControlManager:
                 error = raised
             code, message = error_fields(error)
             responses.append(
-                new_response(
+                AlterConfigsResourceResponse(
                     error_code=code, error_message=message, resource_type=resource.type, resource_name=resource.name
                 )
             )

@@ -25,8 +25,11 @@ from barnabas.metadata.cache import MetadataCache
 from barnabas.metadata.configs import ConfigResourceType
 from barnabas.protocol.message import Request as RequestMessage
 from barnabas.protocol.message import Response
-from barnabas.protocol.messages import alter_configs, incremental_alter_configs
-from barnabas.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from barnabas.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -131,13 +134,7 @@ class ConfigsHandler:
         remaining = [resource for index, resource in enumerate(body.resources) if index not in preprocessed]
 
         rest = IncrementalAlterConfigsRequest(resources=remaining, validate_only=body.validate_only)
-        self._forward_rest(
-            request,
-            rest,
-            preprocessed,
-            IncrementalAlterConfigsResponse,
-            incremental_alter_configs.AlterConfigsResourceResponse,
-        )
+        self._forward_rest(request, rest, preprocessed, IncrementalAlterConfigsResponse)
 
     def alter_configs(self, request: Request, local: RequestLocal) -> None:  # noqa: ARG002
         body = request.body
@@ -146,9 +143,7 @@ class ConfigsHandler:
         remaining = [resource for index, resource in enumerate(body.resources) if index not in preprocessed]
 
         rest = AlterConfigsRequest(resources=remaining, validate_only=body.validate_only)
-        self._forward_rest(
-            request, rest, preprocessed, AlterConfigsResponse, alter_configs.AlterConfigsResourceResponse
-        )
+        self._forward_rest(request, rest, preprocessed, AlterConfigsResponse)
 
     def _forward_rest(
         self,
@@ -156,7 +151,6 @@ class ConfigsHandler:
         rest: AlterConfigsRequest | IncrementalAlterConfigsRequest,
         preprocessed: Mapping[int, ResourceResult],
         response_class: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
-        result_class: Callable[..., Any],
     ) -> None:
         """Forwards the resources that this broker has not processed, and responds with the results of all."""
         resources: list[Any] = request.body.resources  # type: ignore[attr-defined]
@@ -167,7 +161,7 @@ class ConfigsHandler:
                 return
             results: list[ResourceResult] = reassembled(resources, preprocessed, response.responses)
             responses = [
-                result_class(
+                AlterConfigsResourceResponse(
                     error_code=result.error,
                     error_message=result.message,
                     resource_type=resource.resource_type,

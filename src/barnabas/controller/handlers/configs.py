@@ -29,6 +29,7 @@ from barnabas.controller.handlers.future_steps import mapped
 from barnabas.metadata.configs import ConfigResource, ConfigResourceType
 from barnabas.protocol.messages import alter_configs, incremental_alter_configs
 from barnabas.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from barnabas.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from barnabas.protocol.messages.incremental_alter_configs import AlterConfigsResource
 from barnabas.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from barnabas.server.request import Request
@@ -77,13 +78,7 @@ class ConfigsHandler:
         )
 
         def complete(response: alter_configs.AlterConfigsResponse) -> alter_configs.AlterConfigsResponse:
-            done = {_key(result): result for result in response.responses}
-            for key, error in refused.items():
-                code, message = _fields(error)
-                done[key] = alter_configs.AlterConfigsResourceResponse(
-                    error_code=code, error_message=message, resource_type=key.type, resource_name=key.name
-                )
-            response.responses = [done[key] for key in dict.fromkeys(map(_key, body.resources))]
+            response.responses = _all_results(body.resources, response.responses, refused)
             return response
 
         future = self._controller.legacy_alter_configs(self._backend.context(request), effective)
@@ -108,13 +103,7 @@ class ConfigsHandler:
         def complete(
             response: incremental_alter_configs.IncrementalAlterConfigsResponse,
         ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
-            done = {_key(result): result for result in response.responses}
-            for key, error in decided.items():
-                code, message = _fields(error)
-                done[key] = incremental_alter_configs.AlterConfigsResourceResponse(
-                    error_code=code, error_message=message, resource_type=key.type, resource_name=key.name
-                )
-            response.responses = [done[key] for key in dict.fromkeys(map(_key, body.resources))]
+            response.responses = _all_results(body.resources, response.responses, decided)
             return response
 
         future = self._controller.incremental_alter_configs(self._backend.context(request), effective)
@@ -161,6 +150,22 @@ class ConfigsHandler:
         except ApiError as error:
             return error
         return None
+
+
+def _all_results(
+    asked: Iterable[_Resource],
+    results: Iterable[AlterConfigsResourceResponse],
+    decided: Mapping[ConfigResource, ApiError | None],
+) -> list[AlterConfigsResourceResponse]:
+    """Returns one result per distinct resource, in the order of the request: the controller's, or the one decided
+    here."""
+    done = {_key(result): result for result in results}
+    for key, error in decided.items():
+        code, message = _fields(error)
+        done[key] = AlterConfigsResourceResponse(
+            error_code=code, error_message=message, resource_type=key.type, resource_name=key.name
+        )
+    return [done[key] for key in dict.fromkeys(map(_key, asked))]
 
 
 def _key(resource: _Resource) -> ConfigResource:

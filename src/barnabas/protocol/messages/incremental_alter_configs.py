@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.fields import array, boolean, int8, int16, int32, string
+from barnabas.protocol.fields import array, boolean, int8, int32, string
 from barnabas.protocol.message import Request, Response, Struct
+from barnabas.protocol.messages.alter_configs import AlterConfigsResourceResponse
 
 
 class AlterableConfig(Struct):
@@ -34,13 +35,6 @@ class IncrementalAlterConfigsRequest(Request, api_key=ApiKey.INCREMENTAL_ALTER_C
     """Each resource is validated with all its settings on the controller thread, which broker heartbeats need too."""
     resources: list[AlterConfigsResource] = array(AlterConfigsResource, default_factory=list)
     validate_only: bool = boolean(default=False)
-
-
-class AlterConfigsResourceResponse(Struct):
-    error_code: int = int16(default=0)
-    error_message: str | None = string(default="", nullable="0+")
-    resource_type: int = int8(default=0)
-    resource_name: str = string(default="")
 
 
 class IncrementalAlterConfigsResponse(Response, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS):

@@ -166,7 +166,7 @@ def _incremental_alter_configs(
     return incremental_alter_configs.IncrementalAlterConfigsResponse(
         throttle_time_ms=failure.throttle_time_ms,
         responses=failed_resources(
-            body.resources, incremental_alter_configs.AlterConfigsResourceResponse, failure.error, failure.message
+            body.resources, alter_configs.AlterConfigsResourceResponse, failure.error, failure.message
         ),
     )
 

@@ -104,10 +104,9 @@ class World:
         assert isinstance(body, AlterConfigsRequest | IncrementalAlterConfigsRequest)
         is_legacy = isinstance(body, AlterConfigsRequest)
         wanted: list[Any] = list(body.resources)
-        messages: Any = alter_configs if is_legacy else incremental_alter_configs
         response = AlterConfigsResponse if is_legacy else IncrementalAlterConfigsResponse
         answers = [
-            messages.AlterConfigsResourceResponse(
+            alter_configs.AlterConfigsResourceResponse(
                 error_code=self.refusals.get(resource.resource_name, Errors.NONE),
                 error_message="no" if resource.resource_name in self.refusals else None,
                 resource_type=resource.resource_type,
