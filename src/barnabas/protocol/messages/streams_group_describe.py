@@ -17,8 +17,9 @@ present; and the name of the assignor that the *next* assignment will use (KIP-1
 from __future__ import annotations
 
 from barnabas.protocol.api_keys import ApiKey
-from barnabas.protocol.fields import array, boolean, int8, int16, int32, int64, string, struct, uint16
+from barnabas.protocol.fields import array, boolean, int8, int16, int32, string, struct
 from barnabas.protocol.message import Request, Response, Struct
+from barnabas.protocol.messages.streams_group_heartbeat import Endpoint, KeyValue, TaskIds, TaskOffset, TopicInfo
 
 
 class StreamsGroupDescribeRequest(Request, api_key=ApiKey.STREAMS_GROUP_DESCRIBE):
@@ -27,40 +28,10 @@ class StreamsGroupDescribeRequest(Request, api_key=ApiKey.STREAMS_GROUP_DESCRIBE
     include_topology_description: bool = boolean("1+", default=False)
 
 
-class Endpoint(Struct):
-    host: str = string(default="")
-    port: int = uint16(default=0)
-
-
-class TaskOffset(Struct):
-    """How far a task's changelog has been read, summed over its partitions."""
-
-    subtopology_id: str = string(default="")
-    partition: int = int32(default=0)
-    offset: int = int64(default=0)
-
-
-class TaskIds(Struct):
-    subtopology_id: str = string(default="")
-    partitions: list[int] = array("int32", default_factory=list)
-
-
 class Assignment(Struct):
     active_tasks: list[TaskIds] = array(TaskIds, default_factory=list)
     standby_tasks: list[TaskIds] = array(TaskIds, default_factory=list)
     warmup_tasks: list[TaskIds] = array(TaskIds, default_factory=list)
-
-
-class KeyValue(Struct):
-    key: str = string(default="")
-    value: str = string(default="")
-
-
-class TopicInfo(Struct):
-    name: str = string(default="")
-    partitions: int = int32(default=0)
-    replication_factor: int = int16(default=0)
-    topic_configs: list[KeyValue] = array(KeyValue, default_factory=list)
 
 
 class TopologyDescriptionNode(Struct):

@@ -36,7 +36,7 @@ class KeyValue(Struct):
 
 
 class TopicInfo(Struct):
-    """An internal topic to be created; 0 leaves partitions or replication factor to the broker."""
+    """An internal topic. 0 leaves its partitions or replication factor to the broker."""
 
     name: str = string(default="")
     partitions: int = int32(default=0)
@@ -50,6 +50,8 @@ class Endpoint(Struct):
 
 
 class TaskOffset(Struct):
+    """How far a task's changelog has been read, summed over its partitions."""
+
     subtopology_id: str = string(default="")
     partition: int = int32(default=0)
     offset: int = int64(default=0)
