@@ -52,12 +52,7 @@ class _DecoderSource(Source):
     """
 
     def __init__(self, message: type[Message], version: int) -> None:
-        super().__init__()
-        self.message = message
-        self.version = version
-        self.flexible = version in message.flexible
-        self.is_bounded = issubclass(message, Request)
-        """Whether entries are counted, and strings limited: see `Request.max_entries` and `Request.max_string`."""
+        super().__init__(message, version)
         self.run: list[tuple[str, str]] = []
         self.scope.update(
             new=Struct.__new__,

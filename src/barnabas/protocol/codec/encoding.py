@@ -37,12 +37,7 @@ class _EncoderSource(Source):
     """
 
     def __init__(self, message: type[Message], version: int) -> None:
-        super().__init__()
-        self.message = message
-        self.version = version
-        self.flexible = version in message.flexible
-        self.is_bounded = issubclass(message, Request)
-        """Whether strings are limited: see `Request.max_string`."""
+        super().__init__(message, version)
         self.run: list[_Piece] = []
         self.append = "append"
         self.scope.update(

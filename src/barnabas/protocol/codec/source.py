@@ -5,14 +5,21 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from barnabas.protocol.message import Message, Request
+
 
 class Source:
-    """Collects generated lines and the scope they will run in.
+    """Collects the generated lines of one codec and the scope they will run in.
 
     Structs are shared: two runs of the same format use the same ``Struct`` object under the same name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, message: type[Message], version: int) -> None:
+        self.message = message
+        self.version = version
+        self.flexible = version in message.flexible
+        self.is_bounded = issubclass(message, Request)
+        """Whether the limits of requests apply: see `Request.max_entries` and `Request.max_string`."""
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {}
         self._counter = 0
