@@ -46,6 +46,7 @@ from barnabas.clients.producer.internals.sender import Sender
 from barnabas.clients.producer.internals.sender_config import SenderConfig
 from barnabas.clients.producer.internals.transaction_manager import TransactionManager
 from barnabas.clients.producer.internals.transaction_state import State
+from barnabas.clients.producer.internals.transactional_request_result import TransactionalRequestResult
 from barnabas.clients.producer.offsets import ConsumerGroupMetadata, OffsetAndMetadata
 from barnabas.clients.producer.partitioner import Partitioner
 from barnabas.clients.producer.prepared_txn_state import PreparedTxnState
@@ -619,6 +620,11 @@ class KafkaProducer:
         self._raise_if_closed()
         return manager
 
+    def _await(self, result: TransactionalRequestResult) -> None:
+        """Wakes the sender to send the request, and waits for its result; raises its error."""
+        self.sender.wakeup()
+        result.wait(self._max_block_ms)
+
     def init_transactions(self, *, keep_prepared_txn: bool = False) -> None:
         """Initializes transactions, once, before the first: fences older producers with this transactional id, and
         waits until their open transactions have ended.
@@ -627,9 +633,7 @@ class KafkaProducer:
         `commit_transaction` or `abort_transaction` before anything else."""
         manager = self._manager()
         with self._timed(self._producer_metrics.init):
-            result = manager.initialize_transactions(keep_prepared_txn=keep_prepared_txn)
-            self.sender.wakeup()
-            result.wait(self._max_block_ms)
+            self._await(manager.initialize_transactions(keep_prepared_txn=keep_prepared_txn))
 
     def begin_transaction(self) -> None:
         """Begins a transaction: read_committed consumers see all or none of the records sent until its end."""
@@ -653,25 +657,19 @@ class KafkaProducer:
             for partition, offset in offsets.items()
         }
         with self._timed(self._producer_metrics.send_offsets):
-            result = manager.send_offsets_to_transaction(made, group)
-            self.sender.wakeup()
-            result.wait(self._max_block_ms)
+            self._await(manager.send_offsets_to_transaction(made, group))
 
     def commit_transaction(self) -> None:
         """Flushes and commits the transaction. After a `KafkaTimeoutError` it may be called again."""
         manager = self._manager()
         with self._timed(self._producer_metrics.commit):
-            result = manager.begin_commit()
-            self.sender.wakeup()
-            result.wait(self._max_block_ms)
+            self._await(manager.begin_commit())
 
     def abort_transaction(self) -> None:
         """Aborts the transaction and drops records that were not sent yet."""
         manager = self._manager()
         with self._timed(self._producer_metrics.abort):
-            result = manager.begin_abort()
-            self.sender.wakeup()
-            result.wait(self._max_block_ms)
+            self._await(manager.begin_abort())
 
     def prepare_transaction(self) -> PreparedTxnState:
         """Flushes and prepares the transaction, with ``transaction.two.phase.commit.enable`` (KIP-939).
