@@ -39,6 +39,15 @@ def test_compiled_code_and_twins_stay_small() -> None:
     assert sum(path.read_text().count("\n") for path in (KERNELS / "pure").glob("*.py")) <= 2_500
 
 
+def test_every_method_that_closes_a_batch_has_a_critical_section() -> None:
+    """Without it, an append on another thread of a free-threaded interpreter ends after the batch was closed."""
+    text = _code((KERNELS / "compiled" / "append_state.pyx").read_text())
+    methods = re.findall(r"^    ((?:@[\w.]+\n    )*)def (\w+)\(.*\n((?:        .*\n|\n)*)", text, re.MULTILINE)
+    closing = {name: decorators for decorators, name, body in methods if "self._open = False" in body}
+    assert closing.keys() == {"close_for_appends", "take"}
+    assert [name for name, decorators in closing.items() if "@cython.critical_section" not in decorators] == []
+
+
 def test_records_are_walked_in_one_place() -> None:
     readers = [
         name for name, text in sources("*.p[yx][xd]").items() if re.search(r"\bget_varlong\(|short_number\(", text)

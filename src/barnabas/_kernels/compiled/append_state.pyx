@@ -336,6 +336,7 @@ cdef class AppendState:
         self._capacity = capacity
         return 0
 
+    @cython.critical_section
     def close_for_appends(self):
         """No more records from here on; what is there waits for `take`."""
         self._open = False

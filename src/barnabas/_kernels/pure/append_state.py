@@ -60,7 +60,7 @@ class AppendState:
         self.record_count = 0
         self._next_delta = 0
         self._lock = threading.Lock()
-        """Makes `accept` and `close_for_appends` atomic; the compiled twin needs only the interpreter lock."""
+        """Makes `accept` and `close_for_appends` atomic; the compiled twin uses critical sections."""
         self._now: Callable[[], int] | None = None
         self._sticky_bytes = 0
         self.limit = 0
