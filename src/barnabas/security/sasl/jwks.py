@@ -1,7 +1,8 @@
 """The key set of a token issuer (JWKS, RFC 7517), from a file or from a URL that a thread reads again and again.
 
 Validation never waits for the network: a token whose key is not known is rejected, and the thread reads the key set
-early. A client that invents key ids causes at most one such read per id and minute, for few ids at a time.
+early. A client that invents key ids causes at most one early read per EARLY_READ_INTERVAL_MS, and one per id and
+minute.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from barnabas.security.sasl.token_validator import VerificationKey, algorithms_o
 log = logging.getLogger(__name__)
 
 MISSING_KEY_INTERVAL_MS: Final = 60_000
+EARLY_READ_INTERVAL_MS: Final = 10_000
+"""The minimum time between two early reads, whatever the key ids: the cache of missing keys forgets old ids."""
 MAX_MISSING_KEYS: Final = 16
 MAX_KEY_ID: Final = 1_000
 MAX_KEYS: Final = 1_000
@@ -123,6 +126,7 @@ class RefreshingJwks:
         self._missing: OrderedDict[str, int] = OrderedDict()
         """When each unknown key id may cause another read."""
         self._next_read_ms = 0
+        self._next_early_read_ms = 0
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="jwks-refresh", daemon=True)
 
@@ -156,8 +160,11 @@ class RefreshingJwks:
             self._missing.move_to_end(key_id)
             if len(self._missing) > MAX_MISSING_KEYS:
                 self._missing.popitem(last=False)
-            self._next_read_ms = min(self._next_read_ms, now_ms)
-            self._changed.notify_all()
+            early_read_ms = max(now_ms, self._next_early_read_ms)
+            if early_read_ms < self._next_read_ms:
+                self._next_read_ms = early_read_ms
+                self._next_early_read_ms = early_read_ms + EARLY_READ_INTERVAL_MS
+                self._changed.notify_all()
 
     def _read(self) -> StaticKeySet:
         try:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from barnabas.common.clock import MockClock
 from barnabas.common.errors import InvalidConfigurationError
 from barnabas.security.sasl.jwks import (
+    EARLY_READ_INTERVAL_MS,
     MAX_MISSING_KEYS,
     MISSING_KEY_INTERVAL_MS,
     JwksFile,
@@ -295,6 +296,8 @@ class TestRefreshing:
             assert keys.find("ec") is not None
             for _ in range(5):
                 assert keys.find("made-up") is None
+            time.await_waiters(1)
+            time.advance(EARLY_READ_INTERVAL_MS)
             self.settle(time, endpoint, 3)
             assert keys.find("made-up") is None
             assert keys.find("x" * 1_001) is None
@@ -304,6 +307,24 @@ class TestRefreshing:
             time.advance(MISSING_KEY_INTERVAL_MS)
             assert keys.find("made-up") is None
             self.settle(time, endpoint, 4)
+        finally:
+            keys.close()
+
+    def test_many_made_up_keys_cause_few_reads(self) -> None:
+        time, endpoint = clock(), Endpoint("rsa")
+        keys = RefreshingJwks(endpoint, refresh_ms=10**9, clock=time)
+        keys.start()
+        try:
+            time.await_waiters(1)
+            keys.find("made-up")
+            self.settle(time, endpoint, 2)
+            for number in range(10 * MAX_MISSING_KEYS):
+                assert keys.find(f"made-up-{number}") is None
+                while keys._next_read_ms <= time.hi_res_milliseconds():
+                    time.await_waiters(1)
+            time.advance(EARLY_READ_INTERVAL_MS)
+            self.settle(time, endpoint, 3)
+            assert endpoint.reads == 3
         finally:
             keys.close()
 
