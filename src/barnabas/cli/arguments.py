@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from barnabas.cli.console import UsageError
+from barnabas.cli.console import UsageError, say
 
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction["ArgumentParser"]
@@ -45,6 +45,10 @@ class ArgumentParser(argparse.ArgumentParser):
             options = [option for action in self._actions for option in action.option_strings]
             self.error(unknown_arguments(unknown, options))
         return found, unknown
+
+    def print_help(self, file: Any = None) -> None:
+        # argparse would ignore an error of the output, and the interpreter would report it at exit.
+        say(self.format_help(), file or sys.stdout)
 
     def error(self, message: str) -> NoReturn:
         wrong = _INVALID_CHOICE.fullmatch(message)

@@ -44,14 +44,25 @@ def shown(text: str) -> str:
 
 
 def say(text: str, stream: IO[str]) -> None:
-    """Writes text and flushes. A closed pipe (``barnabas start | head -3``) must not stop a broker."""
+    """Writes text and flushes. A closed pipe (``barnabas start | head -3``) must not stop a broker.
+
+    Raises `CommandError` if standard output cannot be written for another reason, such as a full disk.
+    """
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
-        # Otherwise the interpreter flushes again at exit, and reports the error then.
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as error:
+        output_failed(stream, error)
+
+
+def output_failed(stream: IO[str], error: OSError) -> None:
+    """Discards further output to a stream that could not be written, and raises `CommandError` unless it is a pipe
+    whose reader is gone. An error of the error stream has nowhere to go."""
+    # Otherwise the interpreter flushes again at exit, and reports the error then.
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    if stream is not sys.stderr and not isinstance(error, BrokenPipeError):
+        raise CommandError(f"cannot write to standard output: {reason(error)}") from None
 
 
 def reason(error: BaseException) -> str:

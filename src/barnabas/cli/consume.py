@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.cli.admin import administered, explain, explain_topic
 from barnabas.cli.arguments import add_command
 from barnabas.cli.cluster import Cluster, add_cluster, invalid_settings
-from barnabas.cli.console import CommandError, UsageError, say
+from barnabas.cli.console import CommandError, UsageError, output_failed, say
 from barnabas.cli.record_format import FORMATS, formatter, template
 from barnabas.cli.times import parse_time_ms
 
@@ -200,15 +200,15 @@ class _Reader:
         self._stopped = True
 
     def _write(self, records: Any) -> bool:
-        """Writes records; returns False if the output pipe is closed."""
+        """Writes records; returns False if the output pipe is closed. Other errors become a `CommandError`."""
         output = sys.stdout.buffer
         try:
             for record in records:
                 output.write(self._shape(record))
                 self.count += 1
             output.flush()
-        except BrokenPipeError:
-            say("", sys.stdout)  # redirects stdout, or the interpreter would report the error again at exit
+        except OSError as error:
+            output_failed(sys.stdout, error)
             return False
         return True
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from barnabas.cli.console import UsageError, say, shown
+from barnabas.cli.console import UsageError, output_failed, say, shown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -88,11 +88,15 @@ def print_rich(*renderables: RenderableType) -> None:
 
     is_terminal = sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
     console = Console(highlight=False, width=None if is_terminal else UNLIMITED)
-    with console.capture() as written:
-        for renderable in renderables:
-            # Rich passes escape sequences in a text to the terminal. Its own are added after this step.
-            parts = [Segment(shown(part.text), part.style, part.control) for part in console.render(renderable)]
-            console.print(Segments(parts), end="")
+    try:
+        with console.capture() as written:
+            for renderable in renderables:
+                # Rich passes escape sequences in a text to the terminal. Its own are added after this step.
+                parts = [Segment(shown(part.text), part.style, part.control) for part in console.render(renderable)]
+                console.print(Segments(parts), end="")
+    except OSError as error:  # Rich flushes standard output, even if it captures
+        output_failed(sys.stdout, error)
+        return
     text = written.get()
     if not is_terminal:
         text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())

@@ -249,11 +249,19 @@ def share_free_memory() -> None:
 
 def print_recovery_progress(done: int, total: int) -> None:
     """Prints the progress of recovery on standard output, where the user waits for the banner."""
-    say(f"Not shut down cleanly: recovered {done:,} of {total:,} logs\n", sys.stdout)
+    _tell(f"Not shut down cleanly: recovered {done:,} of {total:,} logs\n")
 
 
 def print_banner(server: KafkaRaftServer) -> None:
     """Prints the banner on standard output, apart from the log."""
     from barnabas.cli.banner import banner  # the broker serves requests before this is loaded
 
-    say(banner(server), sys.stdout)
+    _tell(banner(server))
+
+
+def _tell(text: str) -> None:
+    """Prints on standard output. A full disk there must not stop a broker."""
+    try:
+        say(text, sys.stdout)
+    except CommandError as error:
+        logging.getLogger(__name__).warning("%s", error)
