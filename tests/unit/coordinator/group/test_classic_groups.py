@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.common.errors import Errors
-from barnabas.coordinator.group.classic.classic_group import ClassicGroup
+from barnabas.coordinator.group.classic.classic_group import MAX_PENDING_JOINS, ClassicGroup
 from barnabas.coordinator.group.classic.classic_group_state import ClassicGroupState
 from barnabas.coordinator.group.member_context import MemberContext
 from barnabas.protocol.internal.consumer_offsets import GroupMetadataKey, GroupMetadataValue
@@ -81,7 +81,7 @@ def test_old_clients_join_at_once() -> None:
 def test_an_id_that_is_never_used_is_forgotten() -> None:
     box = GroupBox()
     first = box.join().result(0)
-    assert box.group().pending_join_members == {first.member_id}
+    assert list(box.group().pending_join_members) == [first.member_id]
     box.advance(SESSION_MS)
     assert not box.group().pending_join_members
     assert box.join(first.member_id).result(0).error_code == Errors.UNKNOWN_MEMBER_ID
@@ -200,6 +200,22 @@ def test_a_group_can_be_full() -> None:
     assert full.error_code == Errors.GROUP_MAX_SIZE_REACHED
     assert box.heartbeat(members[0], 2) is Errors.NONE
     assert box.state() == "Stable"
+
+
+def test_ids_that_nobody_joins_with_are_bounded() -> None:
+    box = GroupBox()
+    (member,) = box.stable_group()
+    timers = box.bench.timer.size()
+    ids = [box.join().result(0).member_id for _ in range(2 * MAX_PENDING_JOINS)]
+    assert list(box.group().pending_join_members) == ids[MAX_PENDING_JOINS:]
+    assert box.bench.timer.size() == timers + MAX_PENDING_JOINS
+    assert box.join(ids[0]).result(0).error_code == Errors.UNKNOWN_MEMBER_ID, "the client asks for another one"
+    assert box.heartbeat(member, 1) is Errors.NONE
+    joining = box.join(ids[-1])
+    box.join(member)
+    box.advance(SESSION_MS)
+    assert joining.result(0).error_code == 0
+    assert not box.group().pending_join_members
 
 
 def test_a_second_member_makes_the_first_join_again() -> None:

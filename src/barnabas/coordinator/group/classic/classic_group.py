@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from barnabas.common.errors import (
     CoordinatorNotAvailableError,
@@ -35,6 +35,9 @@ from barnabas.protocol.messages.join_group import (
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
 logger = LimitedLogger(logging.getLogger(__name__))
+
+MAX_PENDING_JOINS: Final = 1_000
+"""How many assigned member IDs of a group may wait for their second JoinGroup, which a client sends at once."""
 
 T = TypeVar("T")
 
@@ -77,8 +80,8 @@ class ClassicGroup:
         """In the order of joining."""
         self.static_members: dict[str, str] = {}
         """Member IDs by instance ID."""
-        self.pending_join_members: set[str] = set()
-        """IDs that were assigned with MEMBER_ID_REQUIRED, and have not joined yet."""
+        self.pending_join_members: dict[str, None] = {}
+        """IDs that were assigned with MEMBER_ID_REQUIRED, and have not joined yet; the oldest first."""
         self.pending_sync_members: set[str] = set()
         self.num_awaiting_join = 0
         self.new_member_added = False
@@ -153,7 +156,7 @@ class ClassicGroup:
         member.awaiting_join_future = future
         if future is not None:
             self.num_awaiting_join += 1
-        self.pending_join_members.discard(member.member_id)
+        self.pending_join_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
@@ -165,13 +168,19 @@ class ClassicGroup:
                 self.static_members.pop(member.group_instance_id, None)
         if self.is_leader(member_id):
             self.leader_id = next(iter(self.members), None)
-        self.pending_join_members.discard(member_id)
+        self.pending_join_members.pop(member_id, None)
         self.pending_sync_members.discard(member_id)
 
-    def add_pending_member(self, member_id: str) -> None:
+    def add_pending_member(self, member_id: str) -> str | None:
+        """Adds an assigned ID. Removes and returns the oldest one if there are more than MAX_PENDING_JOINS."""
         if member_id in self.members:
             raise RuntimeError(f"group {self.group_id} already has the member {member_id}")
-        self.pending_join_members.add(member_id)
+        self.pending_join_members[member_id] = None
+        if len(self.pending_join_members) <= MAX_PENDING_JOINS:
+            return None
+        oldest = next(iter(self.pending_join_members))
+        del self.pending_join_members[oldest]
+        return oldest
 
     def update_member(
         self,

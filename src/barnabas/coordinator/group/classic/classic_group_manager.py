@@ -156,7 +156,9 @@ class ClassicGroupManager:
             return self._add_member(context, request, group, member_id, response_future)
         if context.api_version < KNOWN_MEMBER_ID_REQUIRED_SINCE:
             return self._add_member(context, request, group, member_id, response_future)
-        group.add_pending_member(member_id)
+        replaced = group.add_pending_member(member_id)
+        if replaced is not None:
+            self._timer.cancel(group_timers.classic_heartbeat(group.group_id, replaced))
         self._rebalance.schedule_heartbeat(group.group_id, member_id, request.session_timeout_ms)
         response_future.set_result(join_error(member_id, Errors.MEMBER_ID_REQUIRED))
         return EMPTY_RESULT
