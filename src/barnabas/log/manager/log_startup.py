@@ -21,7 +21,9 @@ from barnabas.log.dirs.checkpoint_file import CorruptCheckpointError
 from barnabas.log.dirs.log_dir_names import (
     STRAY_DIR_SUFFIX,
     is_delete_dir,
+    is_future_dir,
     is_stray_dir,
+    log_delete_dir_name,
     log_dir_name,
     log_stray_dir_name,
     parse_topic_partition_name,
@@ -126,6 +128,8 @@ class LogStartup:
         self._replica_for = replica_for
         self._returned: set[Path] = set()
         """Directories that an earlier start renamed as stray, and that have their original names again."""
+        self._damaged_copies: list[tuple[TopicPartition, Path]] = []
+        """Future logs that could not be opened."""
         self._on_recovery = on_recovery
         self._lock = threading.Lock()
         """Guards `_result` while several threads add to it. No other lock is taken inside it."""
@@ -138,6 +142,7 @@ class LogStartup:
         try:
             for log_dir in self._log_dirs.live:
                 self._load_dir(log_dir)
+            self._delete_damaged_copies()
         except BaseException:
             for log in (*self._result.current.values(), *self._result.future.values()):
                 log.close_handlers()
@@ -246,6 +251,24 @@ class LogStartup:
         if not all(known.issuperset(checkpoint) for checkpoint in offsets):
             self._result.outdated.add(log_dir.path)
 
+    def _delete_damaged_copies(self) -> None:
+        """Deletes future logs that could not be opened, if the current log is open: it has all records.
+
+        Otherwise the directory is kept for an operator. Neither keeps a log of the partition from being created.
+        """
+        for partition, directory in self._damaged_copies:
+            log_dir = self._log_dirs.get(directory.parent)
+            if partition not in self._result.current or log_dir is None:
+                continue
+            renamed = directory.with_name(log_delete_dir_name(partition))
+            try:
+                with log_dir.guard.watch(f"renaming {directory}"), disk_access("rename", directory):
+                    directory.rename(renamed)
+            except KafkaStorageError:
+                continue  # the whole log directory is offline now
+            logger.warning("%s is deleted: request the move of %s again", directory, partition)
+            self._result.to_delete.append((log_dir, renamed))
+
     def _partitions_in(self, path: Path) -> set[TopicPartition]:
         """Returns the partitions that have a log in a log directory, open or not."""
         result = self._result
@@ -290,6 +313,10 @@ class LogStartup:
                 log_dir.guard.failed(f"opening {directory}", error)
             else:
                 logger.error("The log of %s stays offline: %s", partition, error)
+            if is_future_dir(directory):
+                with self._lock:
+                    self._damaged_copies.append((partition, directory))
+                return
             # Also if the whole directory is offline. The metadata may not have the log's directory yet, and an empty
             # log must not be created in another one.
             checkpoints = offsets.of(partition)

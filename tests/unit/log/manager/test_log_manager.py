@@ -910,6 +910,50 @@ class TestMoving:
         assert future is not None
         assert future.is_future
 
+    def damage_copy(self, two: Broker) -> UnifiedLog:
+        """Returns the damaged future log of a broker that is down."""
+        for number in range(6):
+            append(two.log(), b"%d" % number)
+        two.manager.prefer_log_dir(T0, next(path for path in two.paths if path != two.log().parent_dir))
+        future = two.log(is_future=True)
+        future.append_as_follower(fetched_bytes(read_from(two.log())), 0)
+        two.kill()
+        write_at(future.active_segment.records.path, 100, b"\xff\xff\xff")
+        return future
+
+    def test_a_damaged_copy_is_deleted(self, two: Broker, caplog: pytest.LogCaptureFixture) -> None:
+        future = self.damage_copy(two)
+        manager = two.start()
+        assert "request the move of topic-0 again" in caplog.text
+        assert manager.offline_logs == {}
+        assert manager.get_log(T0, is_future=True) is None
+        assert len(all_records(two.log())) == 6
+        manager.prefer_log_dir(T0, future.parent_dir)
+        assert two.log(is_future=True).log_end_offset == 0, "the move starts again"
+        two.scheduler.advance(120_000)
+        assert not future.directory.exists()
+        assert not list(future.parent_dir.glob("*-delete"))
+        manager.async_delete_all([T0], on_error=lambda *_: None)
+        assert two.log(is_new=True).log_end_offset == 0, "the topic can be created again"
+
+    def test_a_damaged_copy_is_kept_if_there_is_no_other_log(self, two: Broker) -> None:
+        future = self.damage_copy(two)
+        shutil.rmtree(next(path for path in two.paths if path != future.parent_dir) / "topic-0")
+        two.start()
+        assert future.directory.is_dir()
+        assert two.log(is_new=True).log_end_offset == 0, "the topic can be created again"
+
+    def test_a_damaged_copy_and_a_damaged_log(self, two: Broker) -> None:
+        """Each directory may be loaded first."""
+        future = self.damage_copy(two)
+        current = next(path for path in two.paths if path != future.parent_dir) / "topic-0"
+        write_at(next(current.glob("*.log")), 100, b"\xff\xff\xff")
+        two.start()
+        assert two.manager.offline_logs[T0].directory == current
+        assert future.directory.is_dir()
+        with pytest.raises(KafkaStorageError, match="is offline"):
+            two.log(is_new=True)
+
     def test_without_a_copy(self, two: Broker) -> None:
         two.log()
         with pytest.raises(KafkaStorageError, match="future log"):
