@@ -56,11 +56,7 @@ class LogDir:
 
     def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
         """Reads a checkpoint. A broken file counts as missing, because checkpoints only save work."""
-        try:
-            return self._checkpoints[name].read()
-        except CorruptCheckpointError as error:
-            logger.warning("%s; going on without it", error)
-            return {}
+        return _read_or_empty(self._checkpoints[name])
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Writes a checkpoint. If that fails, the directory goes offline, and no error is raised.
@@ -77,8 +73,42 @@ class LogDir:
         except KafkaStorageError as error:
             logger.error("%s is not written: %s", self.path / name, error)
 
+    def keep_log_start_offset(self, log: Path, partition: TopicPartition, offset: int) -> None:
+        """Writes the start offset of a log that becomes stray into its directory.
+
+        The checkpoint has no entry for a stray log. If the log came back without its start offset, its deleted records
+        would reappear.
+        """
+        with self.guard.watch(f"writing {LOG_START_OFFSET_CHECKPOINT_FILE} in {log}"):
+            OffsetCheckpointFile(log / LOG_START_OFFSET_CHECKPOINT_FILE).write({partition: offset})
+
+    def restore_log_start_offsets(self, logs: Mapping[TopicPartition, Path]) -> None:
+        """Adds the start offsets of stray logs that come back to the checkpoint."""
+        offsets: dict[TopicPartition, int] = {}
+        try:
+            with self.guard.watch("reading log start offsets of stray logs"):
+                for partition, log in logs.items():
+                    # An earlier release wrote no such file. The topic may have another name by now.
+                    for offset in _read_or_empty(OffsetCheckpointFile(log / LOG_START_OFFSET_CHECKPOINT_FILE)).values():
+                        offsets[partition] = offset
+        except KafkaStorageError as error:
+            logger.error("%s", error)
+            return  # the whole log directory is offline now
+        if offsets:
+            with self.checkpoint_lock:
+                before = self.read_checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE)
+                self.write_checkpoint(LOG_START_OFFSET_CHECKPOINT_FILE, {**before, **offsets})
+
     def __repr__(self) -> str:
         return f"LogDir({self.path})"
+
+
+def _read_or_empty(file: OffsetCheckpointFile) -> dict[TopicPartition, int]:
+    try:
+        return file.read()
+    except CorruptCheckpointError as error:
+        logger.warning("%s; going on without it", error)
+        return {}
 
 
 class LogDirs:

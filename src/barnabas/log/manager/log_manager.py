@@ -19,6 +19,7 @@ from barnabas.log.config.log_config import LogConfig
 from barnabas.log.dirs.log_dir_failure import LogDirFailureChannel
 from barnabas.log.dirs.log_dir_names import log_delete_dir_name, log_dir_name, log_stray_dir_name
 from barnabas.log.dirs.log_dirs import LogDir
+from barnabas.log.dirs.offset_checkpoint import LOG_START_OFFSET_CHECKPOINT_FILE
 from barnabas.log.manager.job_threads import Progress, run_jobs
 from barnabas.log.manager.log_chores import LogChores
 from barnabas.log.manager.log_deletion import LogDeletion
@@ -328,6 +329,9 @@ class LogManager(LogRegistry):
         else:
             self._cleaner.resume_cleaning((partition,))
         try:
+            log_dir = self.log_dirs.get(log.parent_dir)
+            if is_stray and log_dir is not None:
+                log_dir.keep_log_start_offset(log.directory, partition, log.log_start_offset)
             log.rename_dir(log_stray_dir_name(partition) if is_stray else log_delete_dir_name(partition))
             if is_stray:
                 log.close()
@@ -351,6 +355,9 @@ class LogManager(LogRegistry):
             del self._offline[partition]
             name = log_stray_dir_name(partition) if is_stray else log_delete_dir_name(partition)
             renamed = offline.directory.with_name(name)
+            log_start_offset = offline.checkpoints.get(LOG_START_OFFSET_CHECKPOINT_FILE)
+            if is_stray and log_start_offset is not None:
+                log_dir.keep_log_start_offset(offline.directory, partition, log_start_offset)
             with log_dir.guard.watch(f"renaming {offline.directory}"), disk_access("rename", offline.directory):
                 offline.directory.rename(renamed)
             if not is_stray:

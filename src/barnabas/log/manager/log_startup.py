@@ -181,12 +181,13 @@ class LogStartup:
                     partition = _replica_in(log_dir.path / name, replica_for)
                     if partition is not None:
                         found.setdefault(partition, []).append(log_dir.path / name)
+        returning: dict[TopicPartition, Path] = {}
         for partition, directories in found.items():
             name = log_dir_name(partition)
             if any((path / name).exists() for path in self._log_dirs.live_paths):
                 continue
             if len(directories) == 1:
-                self._take_back(directories[0], directories[0].with_name(name))
+                returning[partition] = directories[0]
                 continue
             error = BarnabasError(
                 f"There are several stray logs of {partition} and no other: {', '.join(map(str, directories))}. "
@@ -194,11 +195,14 @@ class LogStartup:
             )
             logger.error("The log of %s stays offline: %s", partition, error)
             self._result.offline[partition] = OfflineLog(directories[0], error)
+        for log_dir in self._log_dirs.live:
+            here = {partition: stray for partition, stray in returning.items() if stray.parent == log_dir.path}
+            # Before the first one is renamed: after a crash, a log with its name does not count as returned.
+            log_dir.restore_log_start_offsets(here)
+            for partition, stray in here.items():
+                self._take_back(log_dir, stray, stray.with_name(log_dir_name(partition)))
 
-    def _take_back(self, stray: Path, directory: Path) -> None:
-        log_dir = self._log_dirs.get(stray.parent)
-        if log_dir is None:
-            return
+    def _take_back(self, log_dir: LogDir, stray: Path, directory: Path) -> None:
         try:
             with log_dir.guard.watch(f"renaming {stray}"), disk_access("rename", stray):
                 stray.rename(directory)
@@ -326,6 +330,7 @@ class LogStartup:
                 self._result.offline[partition] = OfflineLog(directory, error, checkpoints)
             return
         if self._is_stray is not None and self._is_stray(log):
+            log_dir.keep_log_start_offset(directory, partition, log.log_start_offset)
             log.rename_dir(log_stray_dir_name(partition))
             log.close()
             logger.warning("%s should not be on this broker, and is %s now", directory, log.directory)

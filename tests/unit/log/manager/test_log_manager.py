@@ -274,6 +274,55 @@ class TestLife:
         append(broker.log(), b"b")
         assert values(all_records(broker.log())) == [b"a", b"b"]
 
+    @pytest.mark.parametrize("at_startup", [True, False])
+    def test_a_stray_log_that_comes_back_has_its_start_offset(self, broker: Broker, at_startup: bool) -> None:
+        log = broker.log(T0, topic_id=random_uuid())
+        for number in range(4):
+            append(log, b"%d" % number)
+        log.watermarks.move_high_watermark_to_end()
+        log.delete_records(2)
+        if at_startup:
+            broker.manager.shutdown()
+            broker.create().startup(is_stray=lambda _: True)
+        else:
+            broker.manager.async_delete(T0, is_stray=True)
+        broker.manager.shutdown()
+        renamed = TopicPartition("renamed", 0)
+        for _ in range(2):  # the second time after a crash
+            broker.create().startup(is_stray=lambda _: False, replica_for=lambda _id, _number: renamed)
+            assert (broker.log(renamed).log_start_offset, broker.log(renamed).log_end_offset) == (2, 4)
+            broker.kill()
+        broker.start()
+
+    def test_a_damaged_stray_log_has_its_start_offset(self, broker: Broker) -> None:
+        log = broker.log(T0, topic_id=random_uuid())
+        for number in range(6):
+            append(log, b"%d" % number)
+        log.watermarks.move_high_watermark_to_end()
+        log.delete_records(2)
+        broker.manager.chores.checkpoint(broker.manager.log_dirs.live[0])
+        path = log.active_segment.records.path
+        intact = path.read_bytes()
+        broker.kill()
+        write_at(path, 100, b"\xff\xff\xff")
+        broker.start()
+        broker.manager.async_delete(T0, is_stray=True)
+        (stray,) = broker.paths[0].glob("topic-0.*-stray")
+        (stray / path.name).write_bytes(intact)
+        broker.manager.shutdown()
+        broker.create().startup(is_stray=lambda _: False, replica_for=lambda _id, _number: T0)
+        assert (broker.log().log_start_offset, broker.log().log_end_offset) == (2, 6)
+
+    def test_a_broken_start_offset_of_a_stray_log_is_as_good_as_none(self, broker: Broker) -> None:
+        append(broker.log(T0, topic_id=random_uuid()), b"a")
+        broker.manager.async_delete(T0, is_stray=True)
+        (stray,) = broker.paths[0].glob("topic-0.*-stray")
+        (stray / "log-start-offset-checkpoint").write_bytes(b"broken")
+        broker.manager.shutdown()
+        broker.create().startup(is_stray=lambda _: False, replica_for=lambda _id, _number: T0)
+        assert broker.manager.offline_log_dirs == ()
+        assert values(all_records(broker.log())) == [b"a"]
+
     def test_a_stray_log_does_not_replace_one_that_is_there(self, two: Broker) -> None:
         topic_id = random_uuid()
         append(two.log(T0, topic_id=topic_id), b"old")
