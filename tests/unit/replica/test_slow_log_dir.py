@@ -96,6 +96,34 @@ def test_a_slow_directory_is_written_to_by_a_thread_of_its_own(slow: Slow) -> No
     assert values(all_records(slow.log)) == [b"v"] * 3
 
 
+def test_records_that_wait_for_a_slow_directory_are_bounded(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    pwrite = os.pwrite
+
+    def stalled_write(fd: int, data: Buffer, position: int) -> int:
+        began.set()
+        assert go_on.wait(WAIT_S)
+        return pwrite(fd, data, position)
+
+    size = len(client_batch([b"v"]))
+    monkeypatch.setattr("barnabas.log.dirs.log_dir_pace.LANE_BYTES", 3 * size)
+    monkeypatch.setattr(os, "pwrite", stalled_write)
+    slow.become_slow()
+    for _ in range(3):
+        slow.produce(SLOW)
+    assert began.wait(WAIT_S)
+    slow.produce(SLOW)
+    assert [results[SLOW].error for results in slow.results] == [Errors.KAFKA_STORAGE_ERROR], "refused at once"
+    go_on.set()
+    until(lambda: len(slow.results) == 4 and slow.released == slow.held == 4, "answered", WAIT_S)
+    assert [results[SLOW].error for results in slow.results[1:]] == [Errors.NONE] * 3
+    monkeypatch.setattr("barnabas.log.dirs.log_dir_pace.LANE_BYTES", size - 1)
+    until(lambda: slow.log.pace.appends.held_bytes == 0, "freed", WAIT_S)
+    slow.produce(SLOW)
+    until(lambda: len(slow.results) == 5, "answered", WAIT_S)
+    assert slow.results[-1][SLOW].error is Errors.NONE, "a large one is accepted if it is alone"
+
+
 def test_the_other_directory_is_not_affected(slow: Slow) -> None:
     slow.become_slow()
     slow.produce(QUICK)

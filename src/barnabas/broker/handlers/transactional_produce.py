@@ -124,8 +124,8 @@ class TransactionalAppends:
         lane = self._replicas.append_lane(entries)
         if lane is None:
             start()
-        else:
-            lane.submit(partial(self._run_aside, start, append))
+        elif not lane.submit(partial(self._run_aside, start, append), sum(map(len, entries.values()))):
+            append.fail(Errors.KAFKA_STORAGE_ERROR)  # too many records wait for the slow disk; clients retry
 
     def _run_aside(self, step: Callable[[], None], append: _Append) -> None:
         """Runs a step on a thread that runs no requests, so that no caller would handle an error or drain the queue."""
@@ -243,8 +243,8 @@ class _Append:
         self.callback = callback
         self.internal_topics_allowed = internal_topics_allowed
 
-    def fail(self) -> None:
-        self.callback(dict.fromkeys(self.entries, ProduceResult(Errors.UNKNOWN_SERVER_ERROR)))
+    def fail(self, error: Errors = Errors.UNKNOWN_SERVER_ERROR) -> None:
+        self.callback(dict.fromkeys(self.entries, ProduceResult(error)))
 
 
 class _Question:

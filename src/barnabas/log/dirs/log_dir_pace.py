@@ -50,6 +50,8 @@ syncs of several partitions."""
 LANE_IDLE_MS: Final = 10_000
 """How long a thread may be idle before it ends."""
 CLOSE_TIMEOUT_MS: Final = 10_000
+LANE_BYTES: Final = 128 << 20
+"""How many bytes of records may wait in a lane, or be written by it."""
 
 REMARKABLE_NS: Final = 500_000_000
 """A write that took this long is logged at level WARNING, a shorter one at INFO."""
@@ -314,9 +316,9 @@ class LogDirPace:
 class Lane:
     """Runs tasks that may wait for a disk on its own threads, in the order of submission.
 
-    The threads ``<name>-<n>`` are created on demand, and end after LANE_IDLE_MS without a task. The queue needs no
-    bound: a connection has at most one request in progress, and a coordinator at most one event for each of its
-    partitions.
+    The threads ``<name>-<n>`` are created on demand, and end after LANE_IDLE_MS without a task. The number of tasks
+    needs no bound: a connection has at most one request in progress, and a coordinator at most one event for each of
+    its partitions. The records of these requests are bounded by LANE_BYTES.
     """
 
     def __init__(self, name: str, paces: LogDirPaces) -> None:
@@ -324,17 +326,25 @@ class Lane:
         self._paces = paces
         self._changed = threading.Condition()
         """Guards everything below. Only the clock is called while it is held."""
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[tuple[Task, int]] = deque()
+        self._bytes = 0
         self._idle = 0
         self._threads: set[threading.Thread] = set()
         self._started = 0
         self._closed = False
 
-    def submit(self, task: Task) -> None:
-        """Runs a task on a thread of the lane, or on the calling thread if the lane is closed."""
+    def submit(self, task: Task, size: int = 0) -> bool:
+        """Runs a task on a thread of the lane, or on the calling thread if the lane is closed.
+
+        `size` is the number of bytes of records that the task holds. Returns False, without running the task, if they
+        do not fit beside those of other tasks.
+        """
         with self._changed:
             if not self._closed:
-                self._tasks.append(task)
+                if size and self._bytes and self._bytes + size > LANE_BYTES:
+                    return False
+                self._bytes += size
+                self._tasks.append((task, size))
                 if self._idle >= len(self._tasks):
                     self._changed.notify()
                 elif len(self._threads) < LANE_THREADS:
@@ -342,13 +352,19 @@ class Lane:
                     self._started += 1
                     self._threads.add(thread)
                     thread.start()
-                return
+                return True
         task()
+        return True
 
     @property
     def queued(self) -> int:
         """The number of tasks that wait for a thread."""
         return len(self._tasks)
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of records of the tasks that wait or run."""
+        return self._bytes
 
     @property
     def threads(self) -> int:
@@ -370,14 +386,18 @@ class Lane:
 
     def _work(self) -> None:
         self._paces.enter_lane()
-        while (task := self._next()) is not None:
+        while (taken := self._next()) is not None:
+            task, size = taken
             try:
                 task()
             except Exception:
                 logger.exception("A task of %s failed", self._name)
-            del task  # it may hold the records of a large request
+            del task, taken  # it may hold the records of a large request
+            if size:
+                with self._changed:
+                    self._bytes -= size
 
-    def _next(self) -> Task | None:
+    def _next(self) -> tuple[Task, int] | None:
         """Returns the next task; None ends the thread, because it was idle too long or the lane is closed."""
         clock = self._paces.clock
         deadline = clock.nanoseconds() + LANE_IDLE_MS * 1_000_000

@@ -132,7 +132,9 @@ class RecordAppends:
                     transaction_version=transaction_version,
                 )
                 release = holder.hold_buffer()
-                self._append_aside(aside, synced, append, release, partial(_fail_all, entries, callback))
+                size = sum(map(len, entries.values()))
+                if not self._append_aside(aside, synced, append, release, partial(_fail_all, entries, callback), size):
+                    callback(self._refused(aside, entries))
                 return
         results: dict[TopicIdPartition, ProduceResult] = {}
         if required_acks not in VALID_ACKS:
@@ -225,10 +227,16 @@ class RecordAppends:
         append: Callable[[], None],
         release: Callable[[], object],
         fail: Callable[[], object],
-    ) -> None:
-        """Submits an append to a lane."""
+        size: int,
+    ) -> bool:
+        """Submits an append to a lane; returns False if too many bytes of records wait there."""
         for log in synced:
             log.pace.expect_sync(log.topic_partition)
+
+        def done() -> None:
+            for log in synced:
+                log.pace.sync_done(log.topic_partition)
+            release()
 
         def run() -> None:
             try:
@@ -237,12 +245,24 @@ class RecordAppends:
                 logger.exception("An append in a lane of %s failed", aside.log_dir)
                 fail()
             finally:
-                for log in synced:
-                    log.pace.sync_done(log.topic_partition)
-                release()
+                done()
                 self._action_queue.try_complete_actions()
 
-        aside.appends.submit(run)
+        if aside.appends.submit(run, size):
+            return True
+        done()
+        return False
+
+    def _refused(
+        self, aside: LogDirPace, entries: Mapping[TopicIdPartition, Buffer]
+    ) -> dict[TopicIdPartition, ProduceResult]:
+        """Returns the results of an append that was not started. Clients retry after `KAFKA_STORAGE_ERROR`."""
+        error = KafkaStorageError(f"{aside.log_dir} is slow, and too many records wait for it")
+        now_ns = self._now_ns()
+        return {
+            partition: self._failed((partition[1] or "", partition[2]), None, len(records), error, now_ns)
+            for partition, records in entries.items()
+        }
 
     def append_records_to_leader(
         self,

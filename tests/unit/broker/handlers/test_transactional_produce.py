@@ -134,6 +134,21 @@ def test_only_the_first_batch_of_a_transaction_is_asked_about(b: Bench) -> None:
     assert len(b.verifier.questions) == 2, "it is another transaction"
 
 
+def test_records_that_wait_for_a_slow_log_directory_are_bounded(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.log.dirs.log_dir_pace.LANE_BYTES", 100)
+    log = b.box.manager.get_partition_or_exception(("topic", 0)).local_log_or_raise()
+    log.pace.wrote(2_000_000_000)
+    busy = threading.Event()
+    log.pace.appends.submit(lambda: busy.wait(60), 100)  # type: ignore[arg-type]
+    b.append(ZERO)
+    assert b.errors() == [Errors.KAFKA_STORAGE_ERROR]
+    busy.set()
+    until(lambda: log.pace.appends.held_bytes == 0, "freed", 60)
+    b.append(ZERO)
+    until(lambda: b.answers, "answered", 60)
+    assert b.errors() == [Errors.NONE]
+
+
 def test_a_slow_log_directory_is_waited_for_elsewhere(b: Bench) -> None:
     """To begin a verification takes the lock of the log, which is held while the disk is written to."""
     log = b.box.manager.get_partition_or_exception(("topic", 0)).local_log_or_raise()

@@ -315,6 +315,25 @@ class TestLane:
         assert seen.get(timeout=WAIT_S)
         assert not paces.on_lane
 
+    def test_bytes_are_bounded(self, pace: LogDirPace, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("barnabas.log.dirs.log_dir_pace.LANE_BYTES", 10)
+        lane, go_on = pace.appends, threading.Event()
+        done: list[int] = []
+
+        def submit(size: int) -> bool:
+            def task() -> None:
+                assert go_on.wait(WAIT_S)
+                done.append(size)
+
+            return lane.submit(task, size)
+
+        assert [submit(size) for size in (6, 5, 4, 1, 0)] == [True, False, True, False, True]
+        assert lane.held_bytes == 10
+        go_on.set()
+        until(lambda: len(done) == 3 and lane.held_bytes == 0, "all done", WAIT_S)
+        assert submit(11), "one that is too large is accepted if it is alone"
+        until(lambda: len(done) == 4, "done", WAIT_S)
+
     def test_closing_waits_for_what_is_in_the_lane(self, pace: LogDirPace, paces: LogDirPaces) -> None:
         work = Work(pace.appends)
         for number in range(LANE_THREADS + 3):
