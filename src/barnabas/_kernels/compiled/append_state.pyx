@@ -206,7 +206,7 @@ cdef class AppendState:
         cdef type kind = self._future_type
         cdef RecordFuture future
         cdef timespec now
-        if not self._open:
+        if not self._open or (sticky and not decided and self._estimate() >= self.sticky_limit):
             return None
         if (key is not None and not PyBytes_CheckExact(key)) or (value is not None and not PyBytes_CheckExact(value)):
             return None
