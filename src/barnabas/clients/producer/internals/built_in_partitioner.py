@@ -14,6 +14,7 @@ from barnabas.records.builder import NO_BATCH, RecordBatchBuilder
 
 if TYPE_CHECKING:
     from barnabas.clients.common.metadata_snapshot import MetadataSnapshot
+    from barnabas.clients.producer.internals.partition_queue import PartitionQueue
 
 partition_for_key = murmur2.partition_for_key
 
@@ -68,8 +69,8 @@ class BuiltInPartitioner:
             if partitioner.is_partition_changed(info):
                 start again
             batch = append(...)
-            partitioner.update_partition_info(info, 0, snapshot, batch.is_ready)
-            partitioner.stick_to(info, batch.builder, batch.is_ready)
+            chosen = partitioner.update_partition_info(info, 0, snapshot, batch.is_ready)
+            partitioner.stick_to(chosen or info, queue_of((chosen or info).partition))
 
     Until the batch reaches the limit that `stick_to` computes, no switch is possible, so records are appended to
     ``open_batch`` without these steps. It counts their bytes, which the next `update_partition_info` collects. When it
@@ -80,6 +81,7 @@ class BuiltInPartitioner:
     """
 
     __slots__ = (
+        "_available",
         "_lock",
         "_rack",
         "_random",
@@ -103,6 +105,8 @@ class BuiltInPartitioner:
         self._sticky_batch_size = sticky_batch_size
         self._rack = rack
         """The rack whose leaders are preferred; None: any."""
+        self._available: tuple[MetadataSnapshot | None, Sequence[int]] = (None, ())
+        """The partitions to draw from, and the metadata that they are of. Replaced as a whole: threads may race."""
         self._random = random
         self._lock = threading.Lock()
         """Guards the first choice, against two threads making it. A switch is guarded by the lock of the old
@@ -117,14 +121,22 @@ class BuiltInPartitioner:
         stats = self.load_stats
         if stats is not None:
             return stats.draw(random)
-        available = snapshot.available_partitions(self.topic)
-        if self._rack is not None:
-            available = [
-                partition
-                for partition in available
-                if (leader := snapshot.leader_of(self.topic, partition)) is not None and leader.rack == self._rack
-            ] or available
+        known, available = self._available
+        if known is not snapshot:
+            available = self._find_available(snapshot)
+            self._available = (snapshot, available)
         return available[random % len(available)] if available else random % (snapshot.partition_count(self.topic) or 1)
+
+    def _find_available(self, snapshot: MetadataSnapshot) -> Sequence[int]:
+        """Returns the partitions that have a leader, in the preferred rack if there are any."""
+        available = snapshot.available_partitions(self.topic)
+        if self._rack is None:
+            return available
+        return [
+            partition
+            for partition in available
+            if (leader := snapshot.leader_of(self.topic, partition)) is not None and leader.rack == self._rack
+        ] or available
 
     def peek_current_partition_info(self, snapshot: MetadataSnapshot) -> StickyPartitionInfo:
         """Returns the current choice; the first caller makes it."""
@@ -146,28 +158,32 @@ class BuiltInPartitioner:
         appended_bytes: int,
         snapshot: MetadataSnapshot,
         enable_switch: bool = True,
-    ) -> bool:
-        """Counts the appended bytes, and switches if it is time; returns whether it did.
+    ) -> StickyPartitionInfo | None:
+        """Counts the appended bytes, and switches if it is time; returns the new choice, or None if it did not.
 
         The partition's queue lock must be held."""
         open_batch = self.open_batch
         produced = info.produced_bytes + appended_bytes + open_batch.take_sticky_bytes()
         info.produced_bytes = produced
         if produced < (self._sticky_batch_size if enable_switch else 2 * self._sticky_batch_size):
-            return False
+            return None
         open_batch.sticky_limit = 0
         self.open_batch = NO_BATCH
         self.may_switch = False
-        self.sticky = StickyPartitionInfo(self._next_partition(snapshot))
-        return True
+        chosen = self.sticky = StickyPartitionInfo(self._next_partition(snapshot))
+        return chosen
 
-    def stick_to(self, info: StickyPartitionInfo, batch: RecordBatchBuilder, ready: bool) -> None:
-        """Appends directly to this batch until it reaches a size at which a switch is possible.
+    def stick_to(self, info: StickyPartitionInfo, queue: PartitionQueue | None) -> None:
+        """Appends directly to the open batch of a choice's queue, until a size at which a switch is possible.
 
-        The partition's queue lock must be held. Call it after `update_partition_info`.
+        Call it after `update_partition_info`, with the lock of that partition's queue held. If it has switched, the
+        lock of the new partition's queue is not held. That is safe: its batch only grows, so a limit computed from an
+        older size is too low, and a batch that was closed meanwhile refuses all records.
         """
-        if self.sticky is not info:
+        if queue is None or self.sticky is not info:
             return
+        batch = queue.open_batch  # before the flag: a new batch is set after it
+        ready = queue.open_batch_is_ready
         if self.open_batch is not batch:
             self.open_batch.sticky_limit = 0
             self.open_batch = batch

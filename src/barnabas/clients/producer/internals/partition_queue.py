@@ -60,26 +60,18 @@ class TopicQueues:
         """Switches to the next sticky partition if it is time; returns whether another batch is open for records."""
         partitioner = self.partitioner
         sticky = partitioner.sticky
-        queue = None if sticky is None or not partitioner.may_switch else self.queues.get(sticky.partition)
-        if sticky is None or queue is None:
+        if sticky is None or not partitioner.may_switch:
+            return False
+        queue = self.queues.get(sticky.partition)
+        if queue is None:
             return False
         with queue.lock:
             if partitioner.sticky is sticky:
-                if not partitioner.update_partition_info(sticky, 0, self.snapshot):
+                chosen = partitioner.update_partition_info(sticky, 0, self.snapshot)
+                if chosen is None:
                     return False
-                self.stick_to_open_batch()
+                partitioner.stick_to(chosen, self.queues.get(chosen.partition))
         return True
-
-    def stick_to_open_batch(self) -> None:
-        """Appends directly to the open batch of the sticky partition, which has just been chosen.
-
-        The lock of its queue is not held. That is safe: its batch only grows, so a limit computed from an older size is
-        too low, and a batch that was closed meanwhile refuses all records.
-        """
-        sticky = self.partitioner.sticky
-        queue = None if sticky is None else self.queues.get(sticky.partition)
-        if sticky is not None and queue is not None:
-            self.partitioner.stick_to(sticky, queue.open_batch, queue.open_batch_is_ready)
 
 
 class PartitionQueues:

@@ -192,7 +192,9 @@ class RecordAccumulator:
                         # A batch that was ready before gives the I/O thread no new work. Neither does a third batch:
                         # with two, the first one was ready.
                         wake = (
-                            len(batches) <= 2 if batch is None else not ready and len(batches) == 1 and batch.is_ready
+                            len(batches) <= 2
+                            if batch is None
+                            else not ready and len(batches) == 1 and queue.open_batch_is_ready
                         )
                 if wake:
                     self.wake()
@@ -234,13 +236,16 @@ class RecordAccumulator:
         """
         batch = queue.batches[-1]
         builder = batch.builder
-        ready = queue.open_batch_is_ready = batch.is_ready
+        # The builder is open: it has just accepted a record, under the lock that closing it takes.
+        ready = queue.open_batch_is_ready = builder.estimated_size >= batch.ready_size
         builder.limit = self._record_limit if ready else min(self._record_limit, batch.ready_size)
         if sticky is not None:
-            if entry.partitioner.update_partition_info(sticky, builder.take_sticky_bytes(), snapshot, ready):
-                entry.stick_to_open_batch()
+            partitioner = entry.partitioner
+            chosen = partitioner.update_partition_info(sticky, builder.take_sticky_bytes(), snapshot, ready)
+            if chosen is None:
+                partitioner.stick_to(sticky, queue)
             else:
-                entry.partitioner.stick_to(sticky, builder, ready)
+                partitioner.stick_to(chosen, entry.queues.get(chosen.partition))
 
     def append_batch(self, batch: ProducerBatch) -> None:
         """Adds a finished batch to the end of its queue, and wakes the I/O thread if it has new work.
