@@ -33,6 +33,7 @@ from barnabas.clients.producer.internals.accumulator_config import AccumulatorCo
 from barnabas.clients.producer.internals.buffer_pool import BufferPool
 from barnabas.clients.producer.internals.core_sharing import CoreSharing
 from barnabas.clients.producer.internals.future_record_metadata import FutureRecordMetadata
+from barnabas.clients.producer.internals.partition_queue import NO_TOPIC
 from barnabas.clients.producer.internals.produce_request_result import ProduceRequestResult
 from barnabas.clients.producer.internals.producer_batch import Callback
 from barnabas.clients.producer.internals.producer_metadata import ProducerMetadata
@@ -300,18 +301,20 @@ class KafkaProducer:
         try:
             entry = self._open_topics[topic]
         except KeyError:
-            entry = None
-        if entry is not None and entry.snapshot is self.metadata.snapshot and not self._idempotence.failed:
+            entry = NO_TOPIC
+        if entry.snapshot is self.metadata.snapshot and not self._idempotence.failed:
             # Fast path for most records: the topic is known, and the partition's open batch has room.
             future: FutureRecordMetadata | None
             if partition is not None:
                 queue = entry.queues.get(partition) if partition < len(entry.by_partition) else None
             elif key is None or self._ignore_keys:
                 future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
-                if future is None and entry.switch_partition():
-                    future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
                 if future is not None:
                     return future
+                if entry.switch_partition():
+                    future = entry.partitioner.open_batch.accept(timestamp_ms, key, value, headers, callback, True)
+                    if future is not None:
+                        return future
                 queue = None
             else:
                 queue = item_for_key(key, entry.by_partition)
@@ -450,22 +453,25 @@ class KafkaProducer:
             callback = _intercepted(interceptors, callback)
         chosen = UNKNOWN_PARTITION if partition is None else partition
         manager = self.transaction_manager
+        key_serializer = self._key_serializer
         try:
             self._raise_if_closed()
             if self._is_transactional:
                 assert manager is not None
                 manager.ensure_in_transaction()
             snapshot, remaining_ms = self._wait_on_metadata(topic, partition, max_block_ms)
-            key_bytes = serialize(self._key_serializer, topic, pairs, key, "key")
+            key_bytes = None
+            if key is not None or key_serializer is not None:
+                key_bytes = serialize(key_serializer, topic, pairs, key, "key")
             value_bytes = serialize(self._value_serializer, topic, pairs, value, "value")
-            if partition is None:
+            custom = self._partitioner
+            if partition is None and (key_bytes is not None or custom is not None):
                 chosen = self._partition(topic, key, key_bytes, value, value_bytes, snapshot)
             size = estimate_size_in_bytes_upper_bound(key_bytes, value_bytes, pairs)
             if size > self._max_record_size:
                 raise self._record_too_large(size)
             made = (timestamp_ms, key_bytes, value_bytes, pairs, callback)
             append = self.accumulator.append
-            custom = self._partitioner
             future = append(topic, chosen, made, size, snapshot, remaining_ms, abort_on_new_batch=custom is not None)
             if future is None:
                 assert custom is not None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -549,6 +551,37 @@ def test_open_batches_take_what_step_by_step_appends_would(batch_max_size: int) 
         return logs, [*(future.result(0) for future in futures), *calls]
 
     assert run(opens=True) == run(opens=False)
+
+
+def test_python_calls_of_a_send() -> None:
+    """A busy producer fills batches of 256 KiB: they are expanded four times and lose the choice fifteen times.
+
+    Both happen for many records of 1 KiB, so each Python call in them is seen in the processor time per record.
+    """
+    cluster = ScriptedCluster({"t": 6})
+    producer = cluster.producer(linger_ms=1_000)
+    value = b"v" * 1_000
+    for _ in range(200):
+        producer.send("t", value)  # all partitions have a batch now, and none is sent
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and "/clients/producer/" in frame.f_code.co_filename:
+            calls.append(frame.f_code.co_name)
+
+    counts: dict[str, set[int]] = {}
+    for _ in range(1_000):
+        calls.clear()
+        sys.setprofile(note)
+        try:
+            producer.send("t", value)
+        finally:
+            sys.setprofile(None)
+        kind = next((name for name in ("_add_batch", "_expand", "switch_partition") if name in calls), "send")
+        counts.setdefault(kind, set()).add(len(calls))
+    assert counts["send"] == {1}
+    assert max(counts["switch_partition"]) <= 6
+    assert max(counts["_expand"]) <= 16
 
 
 def test_send_is_the_method_of_the_class() -> None:

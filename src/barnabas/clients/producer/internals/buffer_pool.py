@@ -105,7 +105,8 @@ class BufferPool:
             if size == self.poolable_size and self._free:
                 self._free -= 1
             else:
-                self._free_up(size)
+                if size > self._unallocated:
+                    self._free_up(size)
                 self._unallocated -= size
             return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from barnabas.clients.common.metadata_snapshot import EMPTY_SNAPSHOT, MetadataSnapshot
@@ -72,6 +73,11 @@ class TopicQueues:
                     return False
                 partitioner.stick_to(chosen, self.queues.get(chosen.partition))
         return True
+
+
+NO_TOPIC: Final = TopicQueues("", BuiltInPartitioner("", 1, random=Random(0)))  # noqa: S311 - it draws nothing
+"""Placeholder for a topic that has no records yet: its open batches reject every record."""
+NO_TOPIC.by_partition = (NO_QUEUE,)
 
 
 class PartitionQueues:

@@ -277,7 +277,7 @@ class RecordAccumulator:
         needed = builder.estimated_size + size - HEADER_SIZE
         if needed > limit:
             return False
-        age_ms = self._clock.hi_res_milliseconds() - batch.created_ms
+        age_ms = self._clock.nanoseconds() // 1_000_000 - batch.created_ms
         if age_ms * _YOUNG >= self.config.delivery_timeout_ms:
             return False
         wanted = min(max(2 * room, needed), limit)

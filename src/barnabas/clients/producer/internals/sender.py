@@ -115,7 +115,7 @@ class Sender:
         self._watches_latency = accumulator.config.partition_availability_timeout_ms > 0
         self._pause_ms = max(config.retry_backoff_ms, 1)
         """The poll timeout when no event is expected."""
-        self._running = True
+        self.is_running = True
         self._force_close = False
         self.woken = False
         self.core_sharing: CoreSharing | None = None
@@ -131,7 +131,7 @@ class Sender:
         ``transaction.timeout.ms``.
         """
         log.debug("Starting the producer's I/O thread")
-        while self._running:
+        while self.is_running:
             self._run_once_logged()
         log.debug("Sending what is left")
         manager = self._transaction_manager
@@ -182,16 +182,12 @@ class Sender:
 
     def initiate_close(self) -> None:
         self._accumulator.close()
-        self._running = False
+        self.is_running = False
         self.wakeup()
 
     def force_close(self) -> None:
         self._force_close = True
         self.initiate_close()
-
-    @property
-    def is_running(self) -> bool:
-        return self._running
 
     # -- one iteration
 
