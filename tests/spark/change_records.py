@@ -74,8 +74,8 @@ def table_rows(location: str, name: str, columns: str = "*", order: str = "id") 
     """The rows as DuckDB reads them from the files that the format's own library lists."""
     catalog_file = Path(location, "catalog.db")
     if catalog_file.exists():
-        catalog = SqlCatalog("barnabas", uri=f"sqlite:///{catalog_file}", warehouse=f"file://{location}")
-        found = catalog.load_table(("changes", name)).scan().to_arrow()
+        with SqlCatalog("barnabas", uri=f"sqlite:///{catalog_file}", warehouse=f"file://{location}") as catalog:
+            found = catalog.load_table(("changes", name)).scan().to_arrow()
     else:
         found = DeltaTable(location).to_pyarrow_table()
     connection = duckdb.connect()

@@ -131,9 +131,9 @@ def files_of(place: Path, namespace: str, table: str, table_format: str) -> list
     if table_format == DELTA:
         directory = DIRECTORIES.get(table, table)
         return list(DeltaTable(place / directory).file_uris())
-    catalog = SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
-    tasks = catalog.load_table((namespace, table)).scan().plan_files()
-    return [task.file.file_path.removeprefix("file://") for task in tasks]
+    with SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}") as catalog:
+        tasks = catalog.load_table((namespace, table)).scan().plan_files()
+        return [task.file.file_path.removeprefix("file://") for task in tasks]
 
 
 def figures(pipeline: str, table_format: str, out: Path) -> dict[str, Any]:

@@ -85,13 +85,13 @@ def test_any_engine_reads_the_tables(
             assert Counter(table.to_pyarrow_table().column("principal").to_pylist()) == EXPECTED
             usage = DeltaTable(place / "usage").to_pyarrow_table().to_pylist()
         else:
-            catalog = SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
-            iceberg = catalog.load_table("quotas.traffic")
-            files = [task.file.file_path.removeprefix("file://") for task in iceberg.scan().plan_files()]
-            assert by_duckdb(iceberg.scan().to_arrow()) == EXPECTED
-            assert by_polars(pl.scan_iceberg(iceberg)) == EXPECTED
-            assert Counter(iceberg.scan().to_arrow().column("principal").to_pylist()) == EXPECTED
-            usage = catalog.load_table("quotas.usage").scan().to_arrow().to_pylist()
+            with SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}") as catalog:
+                iceberg = catalog.load_table("quotas.traffic")
+                files = [task.file.file_path.removeprefix("file://") for task in iceberg.scan().plan_files()]
+                assert by_duckdb(iceberg.scan().to_arrow()) == EXPECTED
+                assert by_polars(pl.scan_iceberg(iceberg)) == EXPECTED
+                assert Counter(iceberg.scan().to_arrow().column("principal").to_pylist()) == EXPECTED
+                usage = catalog.load_table("quotas.usage").scan().to_arrow().to_pylist()
         assert by_duckdb(files) == EXPECTED
         rows = spark.read.parquet(*files).groupBy("principal").count().collect()
         assert {row["principal"]: row["count"] for row in rows} == EXPECTED

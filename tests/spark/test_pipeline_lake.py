@@ -63,8 +63,8 @@ def offsets(config: LakeConfig) -> list[int]:
     """As another engine reads the table: without Spark, and without our code."""
     place = config.location
     if Path(place, "catalog.db").exists():
-        catalog = SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
-        table = catalog.load_table("barnabas.orders").scan().to_arrow()
+        with SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}") as catalog:
+            table = catalog.load_table("barnabas.orders").scan().to_arrow()
     else:
         table = DeltaTable(place).to_pyarrow_table()
     return sorted(table.column("offset").to_pylist())

@@ -72,8 +72,8 @@ def arrow_rows(out: str, table: str) -> pa.Table:
     """The rows of a table, by its format's own reader."""
     place = f"{out}/requests"
     if Path(place, "catalog.db").exists():
-        catalog = SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
-        return catalog.load_table(f"requests.{table}").scan().to_arrow()
+        with SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}") as catalog:
+            return catalog.load_table(f"requests.{table}").scan().to_arrow()
     return DeltaTable(f"{place}/{table}").to_pyarrow_table()
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -253,6 +254,7 @@ class IcebergTableFormat:
         self._options = options
 
     def _catalog(self) -> Any:
+        """Opens the catalog. It holds connections to its database, and is closed by leaving its context."""
         with extra("lake", "an Iceberg table"):
             from pyiceberg.catalog import load_catalog  # an extra
             from pyiceberg.catalog.sql import SqlCatalog  # an extra
@@ -268,43 +270,52 @@ class IcebergTableFormat:
         place.mkdir(parents=True, exist_ok=True)
         return SqlCatalog("barnabas", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}", **properties)
 
-    def _load(self) -> Any:
-        return self._catalog().load_table(self._name)
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """The current version of the table, for as long as its catalog is open."""
+        with self._catalog() as catalog:
+            yield self._load(catalog)
+
+    def _load(self, catalog: Any) -> Any:
+        return catalog.load_table(self._name)
 
     def exists(self) -> bool:
-        return bool(self._catalog().table_exists(self._name))
+        with self._catalog() as catalog:
+            return bool(catalog.table_exists(self._name))
 
     def create(self, layout: FileLayout, day_of: str | None) -> None:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError  # an extra
         from pyiceberg.transforms import DayTransform  # an extra
 
-        catalog = self._catalog()
-        catalog.create_namespace_if_not_exists(self._name[0])
         properties = {
             "commit.manifest-merge.enabled": "true",
             "write.metadata.delete-after-commit.enabled": "true",
             **_OWN_RETRIES,
         }
-        try:
-            with catalog.create_table_transaction(
-                self._name, layout.file_schema(), location=_uri(self._location), properties=properties
-            ) as transaction:
-                # Files carry names of columns and no ids.
-                names = transaction.table_metadata.schema().name_mapping.model_dump_json()
-                transaction.set_properties(**{"schema.name-mapping.default": names})
-                if day_of is not None:
-                    with transaction.update_spec() as spec:
-                        spec.add_field(day_of, DayTransform(), "date")
-        except (CommitFailedException, TableAlreadyExistsError):  # another process was faster
-            if not catalog.table_exists(self._name):
-                raise
+        with self._catalog() as catalog:
+            catalog.create_namespace_if_not_exists(self._name[0])
+            try:
+                with catalog.create_table_transaction(
+                    self._name, layout.file_schema(), location=_uri(self._location), properties=properties
+                ) as transaction:
+                    # Files carry names of columns and no ids.
+                    names = transaction.table_metadata.schema().name_mapping.model_dump_json()
+                    transaction.set_properties(**{"schema.name-mapping.default": names})
+                    if day_of is not None:
+                        with transaction.update_spec() as spec:
+                            spec.add_field(day_of, DayTransform(), "date")
+            except (CommitFailedException, TableAlreadyExistsError):  # another process was faster
+                if not catalog.table_exists(self._name):
+                    raise
 
     def storage(self) -> TableStorage:
         # A REST catalog may hand out credentials with the table.
-        return TableStorage(f"{self._location}/{DATA}", ICEBERG, dict(self._load().io.properties))
+        with self._opened() as table:
+            return TableStorage(f"{self._location}/{DATA}", ICEBERG, dict(table.io.properties))
 
     def last_batch(self, query_id: str) -> int:
-        return self._last_batch(self._load(), query_id)
+        with self._opened() as table:
+            return self._last_batch(table, query_id)
 
     @staticmethod
     def _last_batch(table: Any, query_id: str) -> int:
@@ -315,7 +326,8 @@ class IcebergTableFormat:
         return max((int(one[BATCH]) for one in summaries if one.get(QUERY) == query_id), default=-1)
 
     def schema(self) -> pa.Schema:
-        return self._load().schema().as_arrow()
+        with self._opened() as table:
+            return table.schema().as_arrow()
 
     def add_columns(self, layout: FileLayout) -> None:
         def add(table: Any) -> None:
@@ -366,7 +378,8 @@ class IcebergTableFormat:
 
         for attempt in range(_ATTEMPTS):
             try:
-                change(self._load())
+                with self._opened() as table:
+                    change(table)
             except CommitFailedException:
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -380,14 +393,15 @@ class IcebergTableFormat:
     def files(self, time_column: str | None = None) -> list[TableFile]:
         from pyiceberg.conversions import from_bytes  # an extra
 
-        table = self._load()
-        field: Any = None if time_column is None else table.schema().find_field(time_column)
+        with self._opened() as table:
+            schema = table.schema()
+            files = [task.file for task in table.scan().plan_files()]
+        field: Any = None if time_column is None else schema.find_field(time_column)
 
         def bound(values: dict[int, bytes] | None) -> Any:
             raw = None if field is None or values is None else values.get(field.field_id)
             return None if raw is None else from_bytes(field.field_type, raw)
 
-        files = [task.file for task in table.scan().plan_files()]
         return [
             TableFile(
                 one.file_path,
@@ -408,12 +422,12 @@ class IcebergTableFormat:
 
     def expire(self, keep_hours: int) -> None:
         before = dt.datetime.now(dt.UTC) - dt.timedelta(hours=keep_hours)
-        table = self._load()
-        old = [one for one in table.metadata.snapshots if one.timestamp_ms < before.timestamp() * 1_000]
-        if any(one.snapshot_id != table.metadata.current_snapshot_id for one in old):
-            table.maintenance.expire_snapshots().older_than(before).commit()
-            table = self._load()
-        self._remove_unused(table, before)
+        with self._opened() as table:
+            old = [one for one in table.metadata.snapshots if one.timestamp_ms < before.timestamp() * 1_000]
+            if any(one.snapshot_id != table.metadata.current_snapshot_id for one in old):
+                table.maintenance.expire_snapshots().older_than(before).commit()
+                table.refresh()
+            self._remove_unused(table, before)
 
     def _remove_unused(self, table: Any, before: dt.datetime) -> None:
         """Deletes files that no snapshot uses: of expired snapshots, and of batches that never were committed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,29 @@ def test_files_that_replace_none_are_an_append(tmp_path: Path) -> None:
     table.create(LAYOUT, None)
     append(table, write(table, 0), 0)
     assert isinstance(table, IcebergTableFormat)
-    snapshot = table._load().current_snapshot()
+    with table._opened() as loaded:
+        snapshot = loaded.current_snapshot()
     assert (snapshot.summary.operation.value, snapshot.summary.additional_properties[BATCH]) == ("append", "0")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_an_iceberg_catalog_is_open_only_while_it_is_used(tmp_path: Path) -> None:
+    """A driver runs for months. Connections must not wait for the garbage collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        table = pipeline_store(str(tmp_path), "p", TableOptions(ICEBERG)).open_named("t", "t")
+        assert not table.exists()
+        table.create(LAYOUT, None)
+        for number in range(3):
+            append(table, write(table, number), number)
+        table.replace(table.files()[:1], (), same_rows=False)
+        table.expire(0)
+        assert (table.last_batch("q"), len(numbers(table)), len(table.schema())) == (2, 2, 3)
+        links = [*Path("/proc/self/fd").iterdir()]
+        assert not [link for link in links if link.is_symlink() and link.readlink().name == "catalog.db"]
+    finally:
+        gc.enable()
 
 
 def test_a_second_driver_does_not_add_the_batch_again(table: OpenTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +127,8 @@ def test_a_second_driver_does_not_add_the_batch_again(table: OpenTable, monkeypa
     load = type(table)._load  # type: ignore[attr-defined]
     loaded: list[Any] = []
 
-    def load_then_lose(self: Any) -> Any:
-        found = load(self)
+    def load_then_lose(self: Any, *catalog: Any) -> Any:
+        found = load(self, *catalog)
         if not loaded:
             loaded.append(found)
             append(table, first, 1)
