@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +31,20 @@ def load_tool(name: str) -> ModuleType:
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
     return load_tool("environment")
+
+
+def test_every_pinned_package_takes_the_oldest_python_that_is_claimed() -> None:
+    """Distributions keep the first patch releases of a Python version for years: Debian 12 has 3.11.2."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = project["requires-python"].removeprefix(">=") + ".0"
+    pinned = set(re.findall(r"^([A-Za-z0-9_.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    needs = {
+        distribution.name: distribution.metadata.get("Requires-Python", "")
+        for distribution in importlib.metadata.distributions()
+        if distribution.name in pinned
+    }
+    assert len(needs) > 50, "the packages are not installed under the names that are pinned"
+    assert {name: need for name, need in needs.items() if oldest not in SpecifierSet(need)} == {}
 
 
 def test_uv_gets_the_settings_of_pip(tool: ModuleType) -> None:
