@@ -27,6 +27,7 @@ from barnabas.log.dirs.offset_checkpoint import (
     RECOVERY_POINT_CHECKPOINT_FILE,
     OffsetCheckpointFile,
 )
+from barnabas.log.storage_errors import disk_access
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,11 @@ class LogDir:
             self._written[name] = offsets
         except KafkaStorageError as error:
             logger.error("%s is not written: %s", self.path / name, error)
+
+    def rename(self, log: Path, renamed: Path) -> None:
+        """Renames a log that is not open. If that fails, the whole log directory is offline: `KafkaStorageError`."""
+        with self.guard.watch(f"renaming {log}"), disk_access("rename", log):
+            log.rename(renamed)
 
     def keep_log_start_offset(self, log: Path, partition: TopicPartition, offset: int) -> None:
         """Writes the start offset of a log that becomes stray into its directory.

@@ -26,7 +26,6 @@ from barnabas.log.manager.log_deletion import LogDeletion
 from barnabas.log.manager.log_manager_config import LogManagerConfig
 from barnabas.log.manager.log_registry import LogRegistry, TopicOverrides, no_overrides
 from barnabas.log.manager.log_startup import LogStartup, RecoveryListener
-from barnabas.log.storage_errors import disk_access
 from barnabas.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
@@ -358,8 +357,7 @@ class LogManager(LogRegistry):
             log_start_offset = offline.checkpoints.get(LOG_START_OFFSET_CHECKPOINT_FILE)
             if is_stray and log_start_offset is not None:
                 log_dir.keep_log_start_offset(offline.directory, partition, log_start_offset)
-            with log_dir.guard.watch(f"renaming {offline.directory}"), disk_access("rename", offline.directory):
-                offline.directory.rename(renamed)
+            log_dir.rename(offline.directory, renamed)
             if not is_stray:
                 self._deletion.add_directory(renamed, log_dir.guard)
             return log_dir.path

@@ -204,8 +204,7 @@ class LogStartup:
 
     def _take_back(self, log_dir: LogDir, stray: Path, directory: Path) -> None:
         try:
-            with log_dir.guard.watch(f"renaming {stray}"), disk_access("rename", stray):
-                stray.rename(directory)
+            log_dir.rename(stray, directory)
         except KafkaStorageError:
             return  # the whole log directory is offline now
         logger.warning("%s is of a replica of this broker again, and is %s now", stray, directory)
@@ -266,8 +265,7 @@ class LogStartup:
                 continue
             renamed = directory.with_name(log_delete_dir_name(partition))
             try:
-                with log_dir.guard.watch(f"renaming {directory}"), disk_access("rename", directory):
-                    directory.rename(renamed)
+                log_dir.rename(directory, renamed)
             except KafkaStorageError:
                 continue  # the whole log directory is offline now
             logger.warning("%s is deleted: request the move of %s again", directory, partition)
