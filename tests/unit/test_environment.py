@@ -39,7 +39,7 @@ def test_every_pinned_package_takes_the_oldest_python_that_is_claimed() -> None:
     oldest = project["requires-python"].removeprefix(">=") + ".0"
     pinned = set(re.findall(r"^([A-Za-z0-9_.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     needs = {
-        distribution.name: distribution.metadata.get("Requires-Python", "")
+        distribution.name: str(distribution.metadata.json.get("requires_python", ""))
         for distribution in importlib.metadata.distributions()
         if distribution.name in pinned
     }
