@@ -105,6 +105,7 @@ class _Collected:
     """A transport that takes everything."""
 
     send_whole: Any = None
+    push: Any = None
 
     def __init__(self) -> None:
         self.data = bytearray()

@@ -600,6 +600,7 @@ class ChunkTransport:
     is_ready = True
     has_bytes_buffered = False
     send_whole: Any = None
+    push: Any = None
     special_frame: Any = None
 
     def __init__(self, chunks: Sequence[bytes] = (), *, takes: Sequence[int] = ()) -> None:

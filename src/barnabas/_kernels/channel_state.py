@@ -1,4 +1,4 @@
-"""The states of a connection, and the limits and errors of receiving."""
+"""The states of a connection, the limits of sending and receiving, and the errors of receiving."""
 
 from __future__ import annotations
 
@@ -40,6 +40,19 @@ buffer."""
 WHOLE_ALLOCATION = 1 << 26
 """A client trusts its broker and allocates the whole buffer of a response up to this size. Bytes that have not
 arrived cost nothing, as the system allocates pages on write. Larger buffers are not kept."""
+
+MAX_UNPOLLED = 4
+"""How many requests that were read ahead are taken before the sockets are polled again. A client with the usual five
+requests in flight then costs one poll instead of five, and all others wait for at most this many requests."""
+
+JOIN_UP_TO = 1 << 16
+"""A message up to this size is sent in one call. That costs a copy, and reading its file regions, which is less than
+the calls and packets saved."""
+SMALL_PIECE = 1 << 10
+"""Pieces up to this size are joined in a long message without files: encoded fields, but not records, which are long
+and are sent from where they are."""
+MAX_PIECES = 512
+"""How many buffers one ``sendmsg`` takes; POSIX guarantees 16, Linux and macOS allow 1024."""
 
 GROWN = 14 << 20
 GROWING = 2 << 20

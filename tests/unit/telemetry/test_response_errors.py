@@ -73,6 +73,7 @@ class Slow:
     """A transport that takes a few bytes at a time."""
 
     send_whole: Any = None
+    push: Any = None
 
     def __init__(self, step: int) -> None:
         self._step = step

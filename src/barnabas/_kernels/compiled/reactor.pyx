@@ -32,10 +32,6 @@ cdef enum:
     READ = 1
     WRITE = 4
     READABLE = READ | 0x18
-    JOIN_UP_TO = 1 << 16
-    SMALL = 1 << 10
-    MAX_PIECES = 512
-    C_MAX_UNPOLLED = 4
     # Flags in `Reactor.attention`.
     C_PREPARE = 0x100
     C_HELD = 0x200
@@ -48,7 +44,6 @@ cdef enum:
     C_BUSY = 3
     C_GONE = 4
 
-MAX_UNPOLLED = C_MAX_UNPOLLED
 PREPARE, HELD, NOTHING, UNKNOWN = C_PREPARE, C_HELD, C_NOTHING, C_UNKNOWN
 SENT, PARTLY_SENT, RESUME, BUSY, GONE = C_SENT, C_PARTLY_SENT, C_RESUME, C_BUSY, C_GONE
 
@@ -57,6 +52,10 @@ cdef int64_t READ_PER_TURN = channel_state.READ_PER_TURN
 cdef int64_t FIRST_READ = channel_state.FIRST_READ
 cdef int64_t FIRST_ALLOCATION = channel_state.FIRST_ALLOCATION
 cdef int64_t UNSEEN_ALLOCATION = channel_state.UNSEEN_ALLOCATION
+cdef int64_t JOIN_UP_TO = channel_state.JOIN_UP_TO
+cdef int64_t SMALL_PIECE = channel_state.SMALL_PIECE
+cdef int64_t MAX_PIECES = channel_state.MAX_PIECES
+cdef int64_t MAX_UNPOLLED = channel_state.MAX_UNPOLLED
 cdef int64_t LARGE = channel_state.LARGE
 cdef int64_t PIECE = channel_state.PIECE
 cdef int64_t WHOLE_ALLOCATION = channel_state.WHOLE_ALLOCATION
@@ -121,28 +120,28 @@ cdef class NetworkSend:
             if parts is not None:
                 self._pieces = [b"".join(parts)]
                 return 0
-        self._pieces = joined_runs(pieces, JOIN_UP_TO if has_regions else SMALL)
+        self._pieces = joined_runs(pieces, JOIN_UP_TO if has_regions else SMALL_PIECE)
         return 0
 
     def write_to(self, transport):
         """Sends what the socket takes now and returns the number of bytes."""
         return self.write(transport)
 
-    cdef Py_ssize_t write(self, transport) except -1:
+    cdef Py_ssize_t write(self, transport, bint more=False) except -1:
         cdef Py_ssize_t sent
         cdef list pieces = self._pieces
         if self.remaining == self.size and len(pieces) == 1 and PyBytes_CheckExact(pieces[0]):
             try:
-                sent = transport.send(pieces[0])
+                sent = transport.send_more(pieces[0]) if more else transport.send(pieces[0])
             except BlockingIOError:
                 return 0
             self.remaining -= sent
             if self.remaining:
                 self._pieces = [memoryview(pieces[0])[sent:]]
             return sent
-        return self.write_pieces(transport)
+        return self.write_pieces(transport, more)
 
-    cdef Py_ssize_t write_pieces(self, transport) except -1:
+    cdef Py_ssize_t write_pieces(self, transport, bint more) except -1:
         cdef Py_ssize_t written = 0, at, stop, asked, sent
         cdef list pieces = self._pieces
         cdef Py_ssize_t count = len(pieces)
@@ -175,7 +174,7 @@ cdef class NetworkSend:
                         stop += 1
                     if stop > at + 1:
                         sent = transport.sendmsg(pieces[at:stop])
-                    elif stop == count:
+                    elif stop == count and not more:
                         sent = transport.send(piece)
                     else:
                         sent = transport.send_more(piece)
@@ -251,11 +250,8 @@ cdef list joined_runs(pieces, Py_ssize_t limit):
 cdef class KafkaChannel:
     """One connection: see `barnabas.network.reactor.channel`."""
 
-    cdef public object id
-    cdef public object transport
-    cdef public object authenticator
-    cdef public object state
-    cdef public object mute_state
+    cdef public object id, transport, authenticator
+    cdef public object state, mute_state
     cdef public object send
     cdef public object context
     cdef public object client_information
@@ -502,8 +498,6 @@ cdef class KafkaChannel:
         if self._pool.bounded:
             self._pool.release(len(payload))
 
-    # -- muting
-
     @property
     def is_muted(self):
         return self.mute_state is not NOT_MUTED
@@ -518,21 +512,13 @@ cdef class KafkaChannel:
 cdef class SelectorStats:
     """Counters of one selector, written by its thread alone."""
 
-    cdef public int64_t connections_created
-    cdef public int64_t connections_closed
-    cdef public int64_t failed_authentications
-    cdef public int64_t failed_reauthentications
-    cdef public int64_t successful_authentications
-    cdef public int64_t successful_authentications_no_reauth
-    cdef public int64_t successful_reauthentications
-    cdef public int64_t reauthentication_ns
-    cdef public int64_t longest_reauthentication_ns
-    cdef public int64_t idle_closed
+    cdef public int64_t connections_created, connections_closed, idle_closed
+    cdef public int64_t failed_authentications, failed_reauthentications
+    cdef public int64_t successful_authentications, successful_authentications_no_reauth
+    cdef public int64_t successful_reauthentications, reauthentication_ns, longest_reauthentication_ns
     cdef public int64_t invalid_receives
-    cdef public int64_t bytes_received
-    cdef public int64_t bytes_sent
-    cdef public int64_t select_ns
-    cdef public int64_t io_ns
+    cdef public int64_t bytes_received, bytes_sent
+    cdef public int64_t select_ns, io_ns
 
 
 cdef class Reactor:
@@ -545,6 +531,7 @@ cdef class Reactor:
     cdef public dict by_fd
     cdef public set connecting
     cdef public dict buffered
+    cdef public set held
     cdef public list completed_receives
     cdef public list attention
     cdef public SelectorStats stats
@@ -559,6 +546,7 @@ cdef class Reactor:
         self.by_fd = {}
         self.connecting = set()
         self.buffered = {}
+        self.held = set()
         self.completed_receives = []
         self.attention = []
         self.stats = SelectorStats()
@@ -588,11 +576,11 @@ cdef class Reactor:
         """Starts sending; returns `SENT`, `PARTLY_SENT` or `BUSY`. Raises the transport's errors."""
         return self.start_send(channel, send)
 
-    cdef int start_send(self, KafkaChannel channel, NetworkSend send) except -1:
+    cdef int start_send(self, KafkaChannel channel, NetworkSend send, bint more=False) except -1:
         if channel.send is not None or channel.closing or (self.connecting and channel in self.connecting):
             return C_BUSY
         channel.last_active_ns = self.polled_ns
-        send.write(channel.transport)
+        send.write(channel.transport, more)
         if send.remaining:
             channel.send = send
             return C_PARTLY_SENT
@@ -610,7 +598,7 @@ cdef class Reactor:
         if found == NULL:
             return C_GONE
         channel = <KafkaChannel?><object>found
-        outcome = self.start_send(channel, response)
+        outcome = self.start_send(channel, response, self.may_hold(channel))
         if self.record_time_per_connection:
             channel.network_thread_time_ns += <int64_t>self.clock() - <int64_t>request.response_dequeue_time_ns
         if outcome == C_SENT:
@@ -620,6 +608,15 @@ cdef class Reactor:
             if self.unmuted(channel):
                 return C_RESUME
         return outcome
+
+    cdef bint may_hold(self, KafkaChannel channel) except -1:
+        """Whether a response may wait for the next one of its channel, whose request was read ahead."""
+        if channel.ahead is not None and channel.transport.push is not None:
+            self.held.add(channel.transport)
+            return True
+        if self.held:
+            self.held.discard(channel.transport)
+        return False
 
     def move(self, timeout_ms, arrange=None):
         """Waits for channels to become ready and reads them; returns the time when they were ready."""
@@ -631,6 +628,8 @@ cdef class Reactor:
         cdef uint32_t ready
         cdef PyObject *found
         if not self.may_skip_poll(buffered):
+            while self.held:
+                self.held.pop().push()
             started = now
             events = self.wait(0 if buffered else timeout_ms)
             now = self.clock()
@@ -664,7 +663,7 @@ cdef class Reactor:
     cdef bint may_skip_poll(self, dict buffered) except -1:
         """Whether requests that were read ahead may be taken before the sockets are polled."""
         self._unpolled += len(buffered)
-        if buffered and self._unpolled <= C_MAX_UNPOLLED:
+        if buffered and self._unpolled <= MAX_UNPOLLED:
             for channel in buffered:
                 if (<KafkaChannel?>channel).send is not None:
                     break

@@ -18,10 +18,14 @@ from barnabas._kernels.channel_mute import NOT_MUTED, RESPONSE_PENDING, ChannelM
 from barnabas._kernels.channel_state import (
     FIRST_ALLOCATION,
     FIRST_READ,
+    JOIN_UP_TO,
     LARGE,
+    MAX_PIECES,
+    MAX_UNPOLLED,
     PIECE,
     READ_AHEAD,
     READ_PER_TURN,
+    SMALL_PIECE,
     UNSEEN_ALLOCATION,
     WHOLE_ALLOCATION,
     ChannelState,
@@ -47,17 +51,6 @@ the channel is not open."""
 _READY = ChannelState.READY
 READABLE = READ | 0x18
 """Ready to read, or in an error state that a read will reveal."""
-JOIN_UP_TO = 1 << 16
-"""A message up to this size is sent in one call. That costs a copy, and reading its file regions, which is less than
-the calls and packets saved."""
-SMALL = 1 << 10
-"""Pieces up to this size are joined in a long message without files: encoded fields, but not records, which are long
-and are sent from where they are."""
-MAX_UNPOLLED = 4
-"""How many requests that were read ahead are taken before the sockets are polled again. A client with the usual five
-requests in flight then costs one poll instead of five, and all others wait for at most this many requests."""
-MAX_PIECES = 512
-"""How many buffers one ``sendmsg`` takes; POSIX guarantees 16, Linux and macOS allow 1024."""
 _unpack_size = struct.Struct(">i").unpack_from
 
 
@@ -99,10 +92,10 @@ class NetworkSend:
         elif len(pieces) == 1:
             self._pieces = [pieces[0]]
         else:
-            self._pieces = _joined_runs(pieces, JOIN_UP_TO if has_regions else SMALL)
+            self._pieces = _joined_runs(pieces, JOIN_UP_TO if has_regions else SMALL_PIECE)
 
-    def write_to(self, transport: Any) -> int:
-        """Sends what the socket takes now and returns the number of bytes."""
+    def write_to(self, transport: Any, *, more: bool = False) -> int:
+        """Sends what the socket takes now and returns the number of bytes; `more` for a message of one piece."""
         written = 0
         pieces = self._pieces
         count = len(pieces)
@@ -132,7 +125,7 @@ class NetworkSend:
                         sent = transport.sendmsg(pieces[at:stop])
                     else:
                         asked = len(piece)
-                        sent = transport.send(piece) if stop == count else transport.send_more(piece)
+                        sent = transport.send_more(piece) if stop < count or more else transport.send(piece)
                     if sent == asked:
                         self._at = stop
                     else:
@@ -203,9 +196,7 @@ class KafkaChannel:
         self.send: NetworkSend | None = None
         self.closing = False
         """The peer is gone, but its earlier requests are still being handled."""
-        self.last_active_ns = 0
-        self.network_thread_time_ns = 0
-        self.bytes_received = 0
+        self.last_active_ns = self.network_thread_time_ns = self.bytes_received = 0
         self.context: Any = None
         """The data that the owner of the selector keeps about this connection."""
         self.client_information: tuple[str, str] | None = None
@@ -396,8 +387,6 @@ class KafkaChannel:
         if self._pool.bounded:
             self._pool.release(len(payload))
 
-    # -- muting
-
     @property
     def is_muted(self) -> bool:
         return self.mute_state is not NOT_MUTED
@@ -431,25 +420,25 @@ class Reactor:
     """
 
     def __init__(self, wait: Callable[[float], list[tuple[int, int]]], clock: Callable[[], int]) -> None:
-        self.wait = wait
-        self.clock = clock
+        self.wait, self.clock = wait, clock
         self.record_time_per_connection = False
-        """Whether channels add up the time spent on them, which a request quota needs and which costs two clock
-        reads."""
+        """Whether channels add up the time spent on them: a request quota needs it, and it costs two clock reads."""
         self.channels: dict[str, KafkaChannel] = {}
         self.by_fd: dict[int, KafkaChannel] = {}
         self.connecting: set[KafkaChannel] = set()
         self.buffered: dict[KafkaChannel, None] = {}
         """Channels to read without waiting for the poller."""
+        self.held: set[Any] = set()
+        """Transports whose last response waits for the next one, or for the next poll."""
         self.completed_receives: list[tuple[KafkaChannel, memoryview]] = []
         self.attention: list[tuple[Any, int, Exception | None]] = []
         self.stats = SelectorStats()
         self.polled_ns = clock()
         """When the last poll returned its events."""
         self._unpolled = 0
+        """The requests taken from buffers since the sockets were polled."""
         self._may_read = 0
         """How many bytes this turn may still read of requests that are not small."""
-        """The requests taken from buffers since the sockets were polled."""
 
     # -- muting
 
@@ -472,12 +461,12 @@ class Reactor:
 
     # -- sending
 
-    def send(self, channel: KafkaChannel, send: NetworkSend) -> int:
+    def send(self, channel: KafkaChannel, send: NetworkSend, *, more: bool = False) -> int:
         """Starts sending; returns `SENT`, `PARTLY_SENT` or `BUSY`. Raises the transport's errors."""
         if channel.send is not None or channel.closing or (self.connecting and channel in self.connecting):
             return BUSY
         channel.last_active_ns = self.polled_ns
-        send.write_to(channel.transport)
+        send.write_to(channel.transport, more=more)
         if send.remaining:
             channel.send = send
             return PARTLY_SENT
@@ -490,7 +479,7 @@ class Reactor:
         channel = self.channels.get(request.connection_id)
         if channel is None:
             return GONE
-        outcome = self.send(channel, response)
+        outcome = self.send(channel, response, more=self._may_hold(channel))
         if self.record_time_per_connection:
             channel.network_thread_time_ns += self.clock() - request.response_dequeue_time_ns
         if outcome == SENT:
@@ -500,6 +489,14 @@ class Reactor:
             if self.response_sent(channel):
                 return RESUME
         return outcome
+
+    def _may_hold(self, channel: KafkaChannel) -> bool:
+        """Whether a response may wait for the next one, whose request was read ahead: one packet wakes the client."""
+        if channel.ahead is not None and channel.transport.push is not None:
+            self.held.add(channel.transport)
+            return True
+        self.held.discard(channel.transport)
+        return False
 
     # -- receiving
 
@@ -513,6 +510,8 @@ class Reactor:
         now = self.clock()
         events: list[tuple[int, int]] = []
         if not self._may_skip_poll():
+            while self.held:
+                self.held.pop().push()
             started = now
             events = self.wait(0 if buffered else timeout_ms)
             now = self.clock()

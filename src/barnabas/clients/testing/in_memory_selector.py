@@ -26,6 +26,7 @@ class _Transport:
     is_ready = True
     has_bytes_buffered = False
     send_whole: Any = None
+    push: Any = None
     special_frame: Any = None
 
     def __init__(self) -> None:

@@ -24,6 +24,10 @@ ELSEWHERE: Final = 0x1000
 """In the result of `TransportLayer.handshake`: the next step is expensive and must run in another thread."""
 
 
+_KEEPS_BACK: Final = hasattr(socket, "MSG_MORE")
+"""Whether the system may keep back what `TransportLayer.send_more` has given it."""
+
+
 class TransportLayer(Protocol):
     """A non-blocking connection. An operation that would block raises ``BlockingIOError``."""
 
@@ -37,6 +41,9 @@ class TransportLayer(Protocol):
     not belong to this transport.
     """
 
+    push: Callable[[], None] | None
+    """Sends what the system has kept back after `send_more`; None if nothing may be left there."""
+
     def recv(self, size: int, /) -> bytes | bytearray:
         """Receives up to this many bytes; empty at the end of the stream."""
         ...
@@ -46,9 +53,9 @@ class TransportLayer(Protocol):
     def send(self, data: Any, /) -> int: ...
 
     def send_more(self, data: Any, /) -> int:
-        """Like `send`, for the head of a longer message.
+        """Like `send`, if more will follow at once: the head of a longer message, or one of several responses.
 
-        The rest follows at once; a packet for the head alone would only wake the peer for a few bytes.
+        A packet for it alone would only wake the peer for a few bytes. If nothing follows, `push` is due.
         """
         ...
 
@@ -100,6 +107,7 @@ class PlaintextTransportLayer:
         "_fd",
         "_io",
         "_socket",
+        "push",
         "recv",
         "recv_into",
         "send",
@@ -119,7 +127,9 @@ class PlaintextTransportLayer:
         self._socket = sock
         self._fd = sock.fileno()
         self._expected = 1
-        self._can_expect = sys.platform == "linux" and sock.family != socket.AF_UNIX
+        is_tcp = sock.family != socket.AF_UNIX
+        self._can_expect = sys.platform == "linux" and is_tcp
+        self.push: Callable[[], None] | None = self._push if _KEEPS_BACK and is_tcp else None
         self._io = io = sockets.SocketIo(sock)
         self.recv: Callable[[int], bytes | bytearray] = io.recv
         self.recv_into: Callable[[Any], int] = io.recv_into
@@ -130,6 +140,11 @@ class PlaintextTransportLayer:
 
     def handshake(self) -> int:
         return 0
+
+    def _push(self) -> None:
+        """Setting this option again, which every connection has, makes Linux send what it has kept back."""
+        with suppress(OSError):  # a socket that has been closed has sent it
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def expect(self, count: int) -> None:
         """Supported for TCP on Linux, which enlarges its buffer for it and does not wait for bytes that cannot fit."""

@@ -129,6 +129,7 @@ class TlsTransportLayer:
     )
 
     send_whole: Callable[[list[Any], int], bool] | None = None
+    push: Callable[[], None] | None = None
     special_frame: Callable[[memoryview, int, Any], tuple[memoryview | None, int] | None] | None = None
     reads_all = True
     """A read that returns fewer bytes than requested has emptied the socket."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from barnabas._kernels.channel_mute import MUTED, NOT_MUTED, RESPONSE_PENDING, THROTTLED, THROTTLED_AND_RESPONSE_PENDING
-from barnabas._kernels.channel_state import ChannelState, InvalidReceiveError
+from barnabas._kernels.channel_state import MAX_UNPOLLED, ChannelState, InvalidReceiveError
 from barnabas._kernels.pure import reactor as pure_reactor
 from barnabas.network.reactor.channel import ANONYMOUS
 from barnabas.network.reactor.memory_pool import UNBOUNDED
@@ -38,6 +38,7 @@ class Wire:
 
     has_bytes_buffered = False
     send_whole: Any = None
+    push: Any = None
     special_frame: Any = None
 
     def __init__(self, *chunks: bytes) -> None:
@@ -76,6 +77,29 @@ class Wire:
         self.room -= len(taken)
         self.sent += taken
         return len(taken)
+
+
+class Pipe(Wire):
+    """A transport that keeps back what is sent with more to follow."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        super().__init__(*chunks)
+        self.kept = b""
+        self.pushes = 0
+
+    def send(self, data: Any) -> int:
+        self.kept += data
+        self.sent += self.kept
+        self.kept = b""
+        return len(data)
+
+    def send_more(self, data: Any) -> int:
+        self.kept += data
+        return len(data)
+
+    def push(self) -> None:
+        self.pushes += 1
+        self.send(b"")
 
 
 class Answered:
@@ -221,6 +245,57 @@ def test_a_response_for_a_channel_that_is_gone_is_not_sent(reactor: Any) -> None
     assert reactor_of(reactor).respond(reactor.NetworkSend([b"answer"], Answered())) == reactor.GONE
 
 
+def pipelined(reactor: Any, *payloads: bytes) -> tuple[Any, Any]:
+    """A reactor that has received the first of several requests of one channel, which came at once."""
+    channel = channel_of(reactor, Pipe(framed(*payloads)))
+    selector = reactor_of(reactor)
+    selector.channels["c"] = selector.by_fd[7] = channel
+    selector.buffered[channel] = None
+    selector.move(0)
+    return selector, channel
+
+
+def respond(reactor: Any, selector: Any, channel: Any, data: bytes) -> int:
+    """Handles the received request."""
+    selector.completed_receives.clear()
+    selector.request_received(channel)
+    outcome: int = selector.respond(reactor.NetworkSend([data], Answered()))
+    return outcome
+
+
+@pytest.mark.mechanism("N10")
+def test_responses_to_pipelined_requests_leave_together(reactor: Any) -> None:
+    selector, channel = pipelined(reactor, b"1", b"2", b"3")
+    for response in (b"one", b"two"):
+        assert respond(reactor, selector, channel, response) == reactor.SENT
+        assert channel.transport.sent == b"", "the next request is here, and so its response soon"
+        selector.move(0)
+    assert respond(reactor, selector, channel, b"three") == reactor.SENT
+    selector.move(0)
+    assert (channel.transport.sent, channel.transport.pushes) == (b"onetwothree", 0)
+
+
+@pytest.mark.mechanism("N10")
+def test_a_response_does_not_wait_for_one_that_takes_long(reactor: Any) -> None:
+    selector, channel = pipelined(reactor, b"1", b"2")
+    respond(reactor, selector, channel, b"one")
+    selector.move(0)
+    selector.completed_receives.clear()
+    selector.request_received(channel)  # and the handler waits for something
+    selector.move(300)
+    assert (channel.transport.sent, channel.transport.pushes) == (b"one", 1)
+    selector.move(300)
+    assert channel.transport.pushes == 1
+
+
+@pytest.mark.mechanism("N10")
+def test_a_transport_that_keeps_nothing_back_gets_each_response(reactor: Any) -> None:
+    selector, channel = pipelined(reactor, b"1", b"2")
+    channel.transport.push = None
+    respond(reactor, selector, channel, b"one")
+    assert channel.transport.sent == b"one"
+
+
 @pytest.mark.mechanism("N08")
 def test_after_the_response_the_channel_goes_on_where_it_was(reactor: Any) -> None:
     selector, channel = reactor_of(reactor), channel_of(reactor, Wire(framed(b"1", b"2")))
@@ -261,7 +336,7 @@ def test_a_request_from_a_channel_that_is_muted_is_a_bug(reactor: Any) -> None:
 @pytest.mark.mechanism("N08")
 def test_a_poll_takes_one_request_of_each_channel_that_is_ready(reactor: Any) -> None:
     told: list[float] = []
-    requests = framed(b"1", *[b"2"] * (reactor.MAX_UNPOLLED + 1))
+    requests = framed(b"1", *[b"2"] * (MAX_UNPOLLED + 1))
     buffered, watched, muted = (channel_of(reactor, Wire(requests)) for _ in range(3))
 
     def events(timeout_ms: float) -> list[tuple[int, int]]:
@@ -272,7 +347,7 @@ def test_a_poll_takes_one_request_of_each_channel_that_is_ready(reactor: Any) ->
     selector.by_fd.update({1: buffered, 2: watched, 3: muted})
     buffered.read()
     muted.mute_state = MUTED
-    for _ in range(reactor.MAX_UNPOLLED):
+    for _ in range(MAX_UNPOLLED):
         selector.buffered[buffered] = None
         selector.move(300)
         assert told == [], "the sockets are not polled"

@@ -14,15 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas._kernels import reactor
+from barnabas._kernels.channel_state import MAX_UNPOLLED
 from barnabas.network.reactor.channel import ChannelState
 from barnabas.network.reactor.memory_pool import SimpleMemoryPool
 from barnabas.network.reactor.poller import READ
 from barnabas.network.reactor.send import NetworkSend
 from network_fixtures import WAIT_S, nothing_left_behind, tcp_pair
 from unit.network.reactor.selector_bench import WAIT_MS, Bench, bench, framed
-
-MAX_UNPOLLED = reactor.MAX_UNPOLLED
 
 # ---------------------------------------------------------------------------------------------------- N08
 
@@ -160,6 +158,34 @@ def test_a_client_that_does_not_wait_for_its_responses_is_read_without_asking_th
         assert channel.events == READ
         client.send(framed(b"6"))
         assert b.poll() == [("c", b"6")]
+
+
+class Handled:
+    """A request as the selector sees it."""
+
+    connection_id = "c"
+    response_dequeue_time_ns = 0
+
+    def complete(self, network_thread_time_ns: int, response: object) -> None: ...
+
+
+@pytest.mark.mechanism("N10")
+@pytest.mark.skipif(not hasattr(socket, "MSG_MORE"), reason="the system sends each response at once")
+def test_a_response_that_waits_for_the_next_one_leaves_with_the_next_poll() -> None:
+    with bench() as b:
+        channel, client = b.connect()
+        client.send(framed(b"1", b"2"))
+        assert b.poll() == [("c", b"1")]
+        b.selector.request_received(channel)
+        b.selector.respond(NetworkSend([framed(b"one")], Handled()))
+        assert client.is_silent
+        assert b.poll() == [("c", b"2")], "taken without asking the poller"
+        assert client.is_silent
+        b.selector.request_received(channel)
+        b.poll(0)
+        assert client.socket.recv(100) == framed(b"one"), "the second request takes long"
+        b.selector.respond(NetworkSend([framed(b"two")], Handled()))
+        assert client.socket.recv(100) == framed(b"two")
 
 
 @pytest.mark.mechanism("N08")
