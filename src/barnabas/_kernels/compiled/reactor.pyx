@@ -254,8 +254,7 @@ cdef class KafkaChannel:
     cdef public object state, mute_state
     cdef public object send
     cdef public object context
-    cdef public object client_information
-    cdef public object error
+    cdef public object client_information, error
     cdef public object ahead
     cdef object _pool
     cdef public object spares
@@ -293,6 +292,14 @@ cdef class KafkaChannel:
     def has_bytes_buffered(self):
         """Whether reading may yield data without the socket becoming readable."""
         return self.ahead is not None or bool(self.transport.has_bytes_buffered)
+
+    cdef bint has_next(self) except -1:
+        """Whether the next request was read ahead as a whole."""
+        cdef Py_ssize_t left
+        if self.ahead is None:
+            return False
+        left = PyMemoryView_GET_BUFFER(self.ahead).len - self._ahead_at - 4
+        return left >= 0 and int32_at(<const unsigned char *>PyMemoryView_GET_BUFFER(self.ahead).buf + self._ahead_at) <= left
 
     def read(self):
         """Returns the next request, or None if it has not arrived yet."""
@@ -524,16 +531,11 @@ cdef class SelectorStats:
 cdef class Reactor:
     """Polls, and moves the bytes of channels that are ready."""
 
-    cdef public object wait
-    cdef public object clock
+    cdef public object wait, clock
     cdef public bint record_time_per_connection
-    cdef public dict channels
-    cdef public dict by_fd
-    cdef public set connecting
-    cdef public dict buffered
-    cdef public set held
-    cdef public list completed_receives
-    cdef public list attention
+    cdef public dict channels, by_fd, buffered
+    cdef public set connecting, held
+    cdef public list completed_receives, attention
     cdef public SelectorStats stats
     cdef public int64_t polled_ns
     cdef Py_ssize_t _unpolled
@@ -611,7 +613,7 @@ cdef class Reactor:
 
     cdef bint may_hold(self, KafkaChannel channel) except -1:
         """Whether a response may wait for the next one of its channel, whose request was read ahead."""
-        if channel.ahead is not None and channel.transport.push is not None:
+        if channel.has_next() and channel.transport.push is not None:
             self.held.add(channel.transport)
             return True
         if self.held:

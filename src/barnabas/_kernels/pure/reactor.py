@@ -226,6 +226,12 @@ class KafkaChannel:
         """Whether reading may yield data without the socket becoming readable."""
         return self.ahead is not None or bool(self.transport.has_bytes_buffered)
 
+    @property
+    def has_next(self) -> bool:
+        """Whether the next request was read ahead as a whole."""
+        view, start = self.ahead, self._ahead_at
+        return view is not None and len(view) - start >= 4 and _unpack_size(view, start)[0] <= len(view) - start - 4
+
     def read(self, *, all_at_once: bool = True) -> memoryview | None:
         """Returns the next request, or None if it has not arrived yet, or if it is large and not to be read at once.
 
@@ -440,8 +446,6 @@ class Reactor:
         self._may_read = 0
         """How many bytes this turn may still read of requests that are not small."""
 
-    # -- muting
-
     def request_received(self, channel: KafkaChannel) -> None:
         """Mutes a channel because its request is being handled."""
         if channel.mute_state is not NOT_MUTED:
@@ -458,8 +462,6 @@ class Reactor:
             self.buffered[channel] = None
             return False
         return not channel.events & READ or bool(channel.transport.has_bytes_buffered)
-
-    # -- sending
 
     def send(self, channel: KafkaChannel, send: NetworkSend, *, more: bool = False) -> int:
         """Starts sending; returns `SENT`, `PARTLY_SENT` or `BUSY`. Raises the transport's errors."""
@@ -492,13 +494,11 @@ class Reactor:
 
     def _may_hold(self, channel: KafkaChannel) -> bool:
         """Whether a response may wait for the next one, whose request was read ahead: one packet wakes the client."""
-        if channel.ahead is not None and channel.transport.push is not None:
+        if channel.has_next and channel.transport.push is not None:
             self.held.add(channel.transport)
             return True
         self.held.discard(channel.transport)
         return False
-
-    # -- receiving
 
     def move(self, timeout_ms: float, arrange: Callable[[list[tuple[int, int]]], None] | None = None) -> int:
         """Waits for channels to become ready and reads them; returns the time when they were ready.

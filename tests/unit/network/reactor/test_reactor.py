@@ -245,9 +245,9 @@ def test_a_response_for_a_channel_that_is_gone_is_not_sent(reactor: Any) -> None
     assert reactor_of(reactor).respond(reactor.NetworkSend([b"answer"], Answered())) == reactor.GONE
 
 
-def pipelined(reactor: Any, *payloads: bytes) -> tuple[Any, Any]:
+def pipelined(reactor: Any, *payloads: bytes, cut: int = 1000) -> tuple[Any, Any]:
     """A reactor that has received the first of several requests of one channel, which came at once."""
-    channel = channel_of(reactor, Pipe(framed(*payloads)))
+    channel = channel_of(reactor, Pipe(framed(*payloads)[:cut]), max_receive_size=1000)
     selector = reactor_of(reactor)
     selector.channels["c"] = selector.by_fd[7] = channel
     selector.buffered[channel] = None
@@ -286,6 +286,14 @@ def test_a_response_does_not_wait_for_one_that_takes_long(reactor: Any) -> None:
     assert (channel.transport.sent, channel.transport.pushes) == (b"one", 1)
     selector.move(300)
     assert channel.transport.pushes == 1
+
+
+@pytest.mark.mechanism("N10")
+@pytest.mark.parametrize("beginning", [2, 4, 104])
+def test_a_response_does_not_wait_for_the_rest_of_the_next_request(reactor: Any, beginning: int) -> None:
+    selector, channel = pipelined(reactor, b"1", b"2" * 1000, cut=5 + beginning)
+    respond(reactor, selector, channel, b"one")
+    assert channel.transport.sent == b"one"
 
 
 @pytest.mark.mechanism("N10")
