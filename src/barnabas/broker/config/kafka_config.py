@@ -333,21 +333,15 @@ class KafkaConfig:
             listener_num_network_threads=self._of_listeners("num.network.threads"),
             queued_max_request_bytes=values.get_int("queued.max.request.bytes"),
             socket_request_max_bytes=values.get_int("socket.request.max.bytes"),
-            socket_send_buffer_bytes=values.get_int("socket.send.buffer.bytes"),
-            # A buffer of a fixed size does not grow. It would hold only a tenth of a large batch, and each read would
-            # have to wait for the next tenth to be sent.
-            socket_receive_buffer_bytes=(
-                values.get_int("socket.receive.buffer.bytes") if values.is_set("socket.receive.buffer.bytes") else -1
-            ),
+            # A buffer of a fixed size does not grow. Kafka's default would hold only a tenth of a large batch, and each
+            # read would have to wait for the next tenth to be sent.
+            socket_send_buffer_bytes=_size_if_set(values, "socket.send.buffer.bytes"),
+            socket_receive_buffer_bytes=_size_if_set(values, "socket.receive.buffer.bytes"),
             socket_listen_backlog_size=values.get_int("socket.listen.backlog.size"),
             connections_max_idle_ms=values.get_int("connections.max.idle.ms"),
             connection_failed_authentication_delay_ms=values.get_int("connection.failed.authentication.delay.ms"),
             local_socket_enable=for_clients and values.get_bool("barnabas.local.socket.enable"),
-            local_socket_send_buffer_bytes=(
-                values.get_int("socket.send.buffer.bytes")
-                if values.is_set("socket.send.buffer.bytes")
-                else SEND_BUFFER_BYTES
-            ),
+            local_socket_send_buffer_bytes=_size_if_set(values, "socket.send.buffer.bytes", SEND_BUFFER_BYTES),
             for_clients=for_clients,
             limits=self._connection_limits(),
         )
@@ -482,6 +476,10 @@ def zero_configuration(
         "controller.quorum.append.linger.ms": "0",
         **given,
     }
+
+
+def _size_if_set(values: ConfigValues, name: str, otherwise: int = -1) -> int:
+    return values.get_int(name) if values.is_set(name) else otherwise
 
 
 def loggable_value(name: str, value: object) -> str:
