@@ -752,6 +752,10 @@ class Selector:
         if channel.error is not None:
             # The traceback's frames hold the channel and its last read: a cycle that only the garbage collector breaks.
             channel.error.__traceback__ = None
+        if channel.transport in self.reactor.held:
+            # If the peer has sent more than was read, closing would drop the response that the system has kept back.
+            self.reactor.held.remove(channel.transport)
+            channel.transport.push()
         try:
             channel.transport.close()
         except OSError as error:

@@ -188,6 +188,21 @@ def test_a_response_that_waits_for_the_next_one_leaves_with_the_next_poll() -> N
         assert client.socket.recv(100) == framed(b"two")
 
 
+@pytest.mark.mechanism("N10")
+def test_a_response_that_waits_for_the_next_one_leaves_before_the_connection_is_closed() -> None:
+    """The next request may be one that closes the connection: with acks=0 that is how a client learns of an error."""
+    with bench() as b:
+        channel, client = b.connect()
+        client.send(framed(b"1", b"2"))
+        assert b.poll() == [("c", b"1")]
+        b.selector.request_received(channel)
+        b.selector.respond(NetworkSend([framed(b"one")], Handled()))
+        client.send(b"a part that was not read: the socket is reset when it is closed")
+        b.selector.close(channel)
+        assert client.socket.recv(100) == framed(b"one")
+        assert not b.selector.reactor.held
+
+
 @pytest.mark.mechanism("N08")
 def test_a_channel_that_is_not_muted_goes_on_after_the_last_request_that_was_read_ahead() -> None:
     """As in a client, whose channels are muted only at times."""
