@@ -55,6 +55,9 @@ KAFKA_CLASSES: Final = MappingProxyType({
 })  # fmt: skip
 """The classes here that replace classes of Apache Kafka in its configuration files."""
 
+TCP_SEND_BUFFER_BYTES: Final = 256 * 1024
+"""Holds a response of 256 KiB, which Kafka's default of 100 KiB takes in pieces. A buffer that the system sizes fills
+librdkafka's queue of 64 MB faster than its program reads, and then that client stops fetching for up to a second."""
 _HOST: Final = r"\[?[0-9A-Za-z%._:-]+\]?"
 _HTTP_LISTENER: Final = "barnabas.http.listener"
 _REQUIRED: Final = {
@@ -333,10 +336,10 @@ class KafkaConfig:
             listener_num_network_threads=self._of_listeners("num.network.threads"),
             queued_max_request_bytes=values.get_int("queued.max.request.bytes"),
             socket_request_max_bytes=values.get_int("socket.request.max.bytes"),
+            socket_send_buffer_bytes=_size_if_set(values, "socket.send.buffer.bytes", TCP_SEND_BUFFER_BYTES),
             # A buffer of a fixed size does not grow. Kafka's default would hold only a tenth of a large batch, and each
             # read would have to wait for the next tenth to be sent.
-            socket_send_buffer_bytes=_size_if_set(values, "socket.send.buffer.bytes"),
-            socket_receive_buffer_bytes=_size_if_set(values, "socket.receive.buffer.bytes"),
+            socket_receive_buffer_bytes=_size_if_set(values, "socket.receive.buffer.bytes", -1),
             socket_listen_backlog_size=values.get_int("socket.listen.backlog.size"),
             connections_max_idle_ms=values.get_int("connections.max.idle.ms"),
             connection_failed_authentication_delay_ms=values.get_int("connection.failed.authentication.delay.ms"),
@@ -478,7 +481,7 @@ def zero_configuration(
     }
 
 
-def _size_if_set(values: ConfigValues, name: str, otherwise: int = -1) -> int:
+def _size_if_set(values: ConfigValues, name: str, otherwise: int) -> int:
     return values.get_int(name) if values.is_set(name) else otherwise
 
 

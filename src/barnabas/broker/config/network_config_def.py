@@ -50,7 +50,7 @@ _define("security.inter.broker.protocol", STRING,
 
 # Sockets.
 _define("socket.send.buffer.bytes", INT, 102_400, None, HIGH,
-    "The size of the send buffer of a connection. -1 or not set: the operating system's default.")
+    "The size of the send buffer of a connection; -1 uses the operating system's default. Not set: 262144.")
 _define("socket.receive.buffer.bytes", INT, 102_400, None, HIGH,
     "The size of the receive buffer of a connection. -1 or not set: the operating system's default.")
 _define("socket.request.max.bytes", INT, 104_857_600, at_least(1), HIGH,
