@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from barnabas.spark import register
+from barnabas.spark.data_source import BarnabasDataSource
+from barnabas.spark.source_batch import BatchReader
+from barnabas.spark.source_options import SourceOptions
 from barnabas.spark.task_planner import PARALLELISM_VARIABLE
 from spark.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 pytestmark = pytest.mark.mechanism("S13")
 
@@ -118,3 +124,32 @@ def test_spark_connect(bootstrap: str, topic: str) -> None:
     assert found["rows"] == 100
     assert found["tasks"] == 3
     assert "Did you mean kafka.bootstrap.servers?" in found["error"]
+
+
+def test_a_worker_collects_no_modules_after_each_task(spark: SparkSession, bootstrap: str, many: str) -> None:
+    """Otherwise the collection takes longer than a small task."""
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+    class Reader(BatchReader):
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            rows = sum(batch.num_rows for batch in super().read(partition))
+            yield (rows, gc.get_freeze_count())
+
+    class Counting(BarnabasDataSource):
+        """Reads like its base class, and tells for each task what the garbage collector of its worker skips."""
+
+        @classmethod
+        def name(cls) -> str:
+            return "counting"
+
+        def schema(self) -> Any:
+            return "rows long, skipped long"
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return Reader(SourceOptions.of(self.options))
+
+    spark.dataSource.register(Counting)
+    reader = spark.read.format("counting").option("kafka.bootstrap.servers", bootstrap).option("subscribe", many)
+    tasks = reader.load().collect()
+    assert sum(task.rows for task in tasks) == PARTITIONS * RECORDS
+    assert all(task.skipped > 10_000 for task in tasks)

@@ -18,6 +18,7 @@ from barnabas.spark.transaction_client import TransactionClient
 from barnabas.spark.transaction_driver import TransactionLostError, abort_tasks
 from barnabas.spark.transaction_names import NO_RUN, job_name, transactional_id
 from barnabas.spark.transaction_task import TaskIdentity, TransactionalTask
+from barnabas.spark.worker_memory import keep_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,12 +47,17 @@ class BatchWriter(DataSourceArrowWriter):
         self._job = job_name(options.prefix, str(uuid.uuid4()))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        written = self._write(iterator)
+        keep_modules()
+        return written
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if not self._options.exactly_once:
-            return write_at_least_once(self._options, self._columns, iterator)
+            return write_at_least_once(self._options, self._columns, batches)
         context = TaskContext.get()
         assert context is not None
         identity = TaskIdentity(self._job, NO_RUN, context.partitionId(), None)
-        return TransactionalTask(self._options, self._columns, identity).write(iterator)
+        return TransactionalTask(self._options, self._columns, identity).write(batches)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if open_ := _open_transactions(messages):

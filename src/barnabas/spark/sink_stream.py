@@ -17,6 +17,7 @@ from barnabas.spark.transaction_client import TransactionClient
 from barnabas.spark.transaction_driver import TransactionDriver
 from barnabas.spark.transaction_names import NO_RUN, job_name
 from barnabas.spark.transaction_task import TaskIdentity, TransactionalTask
+from barnabas.spark.worker_memory import keep_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,9 +40,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._columns = columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        written = self._write(iterator)
+        keep_modules()
+        return written
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if not self._options.exactly_once:
-            return write_at_least_once(self._options, self._columns, iterator)
-        return TransactionalTask(self._options, self._columns, self.identity()).write(iterator)
+            return write_at_least_once(self._options, self._columns, batches)
+        return TransactionalTask(self._options, self._columns, self.identity()).write(batches)
 
     def identity(self) -> TaskIdentity:
         """Returns the identity of this task, from the properties that Spark passes to it."""

@@ -11,6 +11,7 @@ from barnabas.spark.offset_ranges import ReadTask
 from barnabas.spark.source_options import SourceOptions
 from barnabas.spark.task_fetcher import TaskFetcher
 from barnabas.spark.worker_clients import WORKER_CLIENTS
+from barnabas.spark.worker_memory import keep_modules
 
 
 def read_task(task: ReadTask, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -23,3 +24,4 @@ def read_task(task: ReadTask, options: SourceOptions) -> Iterator[pa.RecordBatch
             DataLoss(options.fail_on_data_loss),
             poll_timeout_ms=options.poll_timeout_ms,
         )
+    keep_modules()
