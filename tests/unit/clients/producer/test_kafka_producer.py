@@ -554,7 +554,7 @@ def test_open_batches_take_what_step_by_step_appends_would(batch_max_size: int) 
 
 
 def test_python_calls_of_a_send() -> None:
-    """A busy producer fills batches of 256 KiB: they are expanded four times and lose the choice fifteen times.
+    """A busy producer fills batches of 256 KiB: they are expanded twice and lose the choice fifteen times.
 
     Both happen for many records of 1 KiB, so each Python call in them is seen in the processor time per record.
     """
