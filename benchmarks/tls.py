@@ -6,8 +6,9 @@
 **Records**: 1 KiB records produced and consumed over TLS 1.3 by Kafka's own performance tools and by librdkafka, and
 without TLS for comparison. **Connections**: how many per second connect, complete the TLS handshake, authenticate with
 SCRAM-SHA-256, get one response and close, and what one of them costs the broker. **A storm**: the p99 of one open
-connection while 1,000 others connect and authenticate at once, again and again, beside its p99 when the broker is
-quiet.
+connection while 1,000 others connect and authenticate at once, again and again. Two figures are beside it: the p99 when
+everything is quiet, and the p99 while the storm hits another broker of the same kind. The clients of a storm and its
+broker keep all processors busy here, so the second one is what a busy machine alone does to the connection.
 
 Rounds take turns, and the medians count; the processor time of a broker is what a busy machine changes least.
 """
@@ -16,19 +17,21 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks.broker import KafkaProcess, compiled
-from benchmarks.broker_process import ServerProcess
+from benchmarks.broker_process import BrokerProcess, ServerProcess
 from benchmarks.measure import Row
 from benchmarks.peers.budget import Budget
 from benchmarks.peers.case import JAVA, RDKAFKA, Case, Metric, new_topic, remove_topic
 from benchmarks.peers.listeners import MECHANISM, SASL_SSL, SSL, WITHOUT_TLS, Certificates, ClientListener
 from benchmarks.peers.rounds import Measured, measure, revive, warm_up
-from benchmarks.peers.systems import KAFKA, OURS, Secured, both
+from benchmarks.peers.systems import KAFKA, OURS, AnyBroker, Secured, both
 from benchmarks.peers.tables import figures
 from benchmarks.peers.throughput_cases import Consume, Produce
 from benchmarks.tls_clients import ask
@@ -43,6 +46,7 @@ IN_PROGRESS = 8
 STORM = 1_000
 MOST_TIMES = 3.0
 TIMES = "p99 in the storm to quiet"
+TIMES_ELSEWHERE = "p99 in the storm to a storm elsewhere"
 BUDGET_S = 4 * 60
 """For the rounds. When most of it is gone, two rounds of a case must do."""
 
@@ -100,10 +104,14 @@ class Connect:
 
 @dataclass(slots=True)
 class Storm:
-    """An open connection, first in quiet and then while many others connect and authenticate at once."""
+    """An open connection: in quiet, while many others connect to another broker at once, and to the same one."""
 
     seconds: float
+    start_others: Callable[[], AbstractContextManager[Mapping[str, AnyBroker]]]
+    """Starts another broker of each kind."""
     _topics: dict[int, str] = field(default_factory=dict)
+    _running: ExitStack = field(default_factory=ExitStack)
+    _others: Mapping[str, AnyBroker] = field(default_factory=dict)
 
     key = "storm"
     title = f"{STORM:,} clients connect at once with TLS and {MECHANISM}"
@@ -113,30 +121,52 @@ class Storm:
         return (
             Metric("p99 when quiet", "ms", more_is_better=False),
             Metric("p99 in the storm", "ms", more_is_better=False),
+            Metric("p99 with the storm elsewhere", "ms", more_is_better=False),
             Metric(TIMES, "times", more_is_better=False),
+            Metric(TIMES_ELSEWHERE, "times", more_is_better=False),
             Metric("connections in the storm", "/s"),
         )
 
     def prepare(self, server: ServerProcess) -> None:
+        if not self._others:
+            self._others = self._running.enter_context(self.start_others())
+            for other in self._others.values():
+                add_user(other)
         self._topics[server.port] = new_topic(server, 1)
 
     def measure(self, server: ServerProcess) -> dict[str, float]:
         job = {"address": server.address(SASL_SSL), "user": USER, "topic": self._topics[server.port]}
         waiting = {**job, "job": "wait", "seconds": self.seconds}
+        other = self._others[OURS if isinstance(server, BrokerProcess) else KAFKA]
         quiet = ask(waiting)
-        storm = {**job, "job": "storm", "seconds": self.seconds + 1, "connections": STORM // PROCESSES}
-        with ThreadPoolExecutor(PROCESSES + 1) as pool:
-            storms = [pool.submit(ask, storm) for _ in range(PROCESSES)]
-            busy = pool.submit(ask, waiting).result()
-            count = sum(one.result()["connections"] / one.result()["elapsed_s"] for one in storms)
+        elsewhere, _ = self._wait_in_storm(waiting, other)
+        busy, rate = self._wait_in_storm(waiting, server)
         return {
             "p99 when quiet": quiet["p99"],
             "p99 in the storm": busy["p99"],
+            "p99 with the storm elsewhere": elsewhere["p99"],
             TIMES: busy["p99"] / quiet["p99"],
-            "connections in the storm": count,
+            TIMES_ELSEWHERE: busy["p99"] / elsewhere["p99"],
+            "connections in the storm": rate,
         }
 
+    def _wait_in_storm(self, waiting: dict[str, Any], target: ServerProcess) -> tuple[dict[str, float], float]:
+        """Returns the latencies of the open connection, and how many others per second connected to the target."""
+        storm = {
+            "job": "storm",
+            "address": target.address(SASL_SSL),
+            "user": USER,
+            "seconds": self.seconds + 1,
+            "connections": STORM // PROCESSES,
+        }
+        with ThreadPoolExecutor(PROCESSES + 1) as pool:
+            storms = [pool.submit(ask, storm) for _ in range(PROCESSES)]
+            found = pool.submit(ask, waiting).result()
+            return found, sum(one.result()["connections"] / one.result()["elapsed_s"] for one in storms)
+
     def clean_up(self, server: ServerProcess) -> None:
+        self._others = {}
+        self._running.close()
         if (topic := self._topics.pop(server.port, None)) is not None:
             remove_topic(server, topic)
 
@@ -148,12 +178,14 @@ def throughput(listener: ClientListener, target: float | None) -> Iterable[Case]
     yield Consume(RDKAFKA, 1024, 12, 500, reads=2, target=target, cpu_target=target, listener=listener)
 
 
-def cases(tls: ClientListener) -> list[tuple[Case, int]]:
+def cases(
+    tls: ClientListener, start_others: Callable[[], AbstractContextManager[Mapping[str, AnyBroker]]]
+) -> list[tuple[Case, int]]:
     """Each with its number of rounds."""
     return [
         *((case, ROUNDS) for case in throughput(tls, 1.0)),
         (Connect(SASL_SSL, 3, target=1.0), ROUNDS),
-        (Storm(3), ROUNDS),
+        (Storm(3, start_others), ROUNDS),
         *((case, PLAINTEXT_ROUNDS) for case in throughput(WITHOUT_TLS, None)),
         (Connect("PLAINTEXT", 2), PLAINTEXT_ROUNDS),
     ]
@@ -188,12 +220,15 @@ def compare(only: str = "", rounds: int | None = None) -> list[Measured]:
         directory = Path(name)
         certificates = Certificates(directory)
         secured = Secured((SSL, SASL_SSL), certificates.broker_settings)
-        with both(directory, compiled(directory / "pycache"), secured) as servers:
+        pycache = compiled(directory / "pycache")
+        aside = directory / "others"
+        aside.mkdir()
+        with both(directory, pycache, secured) as servers:
             for server in servers.values():
                 add_user(server)
             warm_up(warm_up_cases(certificates.tls), servers, tell)
             budget = Budget(BUDGET_S)
-            for case, usual in cases(certificates.tls):
+            for case, usual in cases(certificates.tls, lambda: both(aside, pycache, secured)):
                 if only not in case.key:
                     continue
                 outcome = measure(case, servers, rounds or usual, budget)

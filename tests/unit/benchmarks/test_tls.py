@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from benchmarks import tls
 from benchmarks.peers.case import Metric
 from benchmarks.peers.listeners import Certificates
 from benchmarks.peers.rounds import Measured
-from benchmarks.peers.systems import KAFKA, OURS
+from benchmarks.peers.systems import KAFKA, OURS, AnyBroker
 from benchmarks.tls_clients import ask
 
 from barnabas import EmbeddedBroker, KafkaAdminClient
@@ -17,8 +18,12 @@ from barnabas.clients.admin import NewTopic
 from unit.benchmarks.peers_fixtures import measured
 
 
+def no_others() -> AbstractContextManager[dict[str, AnyBroker]]:
+    return nullcontext({})
+
+
 def test_every_case_has_a_key_and_a_title_of_its_own(tmp_path: Path) -> None:
-    cases = [case for case, _ in tls.cases(Certificates(tmp_path).tls)]
+    cases = [case for case, _ in tls.cases(Certificates(tmp_path).tls, no_others)]
     assert len({case.key for case in cases}) == len({case.title for case in cases}) == len(cases)
     assert sum("TLS" in case.key for case in cases) == 4
 
@@ -33,7 +38,7 @@ def test_a_ratio_below_one_is_good_where_less_is_better() -> None:
 
 
 def test_the_storm_is_judged_by_our_own_quiet() -> None:
-    (metric,) = (one for one in tls.Storm(1).metrics if one.name == tls.TIMES)
+    (metric,) = (one for one in tls.Storm(1, no_others).metrics if one.name == tls.TIMES)
     for times, reached in ((2.0, True), (4.0, False)):
         (row,) = tls.rows([Measured("storm", "a storm", metric, {OURS: [times], KAFKA: [100.0]})])
         assert row.reached is reached
