@@ -83,7 +83,7 @@ SOURCE: Final = (
         "targetPartitions",
         "by slots and size",
         "The number of tasks (Spark partitions) of a batch. By default one for each slot, fewer for a small batch, up "
-        "to three for a large one, and more only so that none has more than 1,000,000 records or 128 MiB.",
+        "to three for a large one, and more only so that none has more than 4,000,000 records or 512 MiB.",
         is_ours=True,
     ),
     Option("minPartitions", "", "The minimum number of tasks. Large partitions are cut for it."),

@@ -64,12 +64,13 @@ def test_limits_of_the_stock_connector() -> None:
         (ranges(*[10] * 100), 100, 8, 8),  # but work is spread: what comes after the source may be slow
         (ranges(600_000), 110, 8, 8),  # a large partition is cut for free slots
         (ranges(*[60_000] * 10), 110, 2, 2),  # but a slot does not read two small tasks in turn
-        (ranges(2_000_000), 10, 2, 4),  # it does read large ones
-        (ranges(5_000_000), 110, 2, 6),  # at most three
+        (ranges(8_000_000), 10, 2, 4),  # it does read large ones
+        (ranges(5_000_000), 110, 2, 2),  # nor two that take a second
+        (ranges(20_000_000), 110, 2, 6),  # at most three
         (ranges(1_000), 100_000, 8, 8),  # large records count by their size
-        (ranges(1_000), 1_000_000, 4, 12),
-        (ranges(90_000_000), 10, 2, 90),  # a large batch has tasks of a million records
-        (ranges(10_000), 1_000_000, 2, 75),  # or 128 MiB
+        (ranges(4_000), 1_000_000, 4, 12),
+        (ranges(90_000_000), 10, 2, 23),  # a large batch has tasks of four million records
+        (ranges(10_000), 1_000_000, 2, 19),  # or 512 MiB
     ],
 )
 def test_the_number_of_tasks(found: list[OffsetRange], bytes_per_record: float, slots: int, count: int) -> None:
