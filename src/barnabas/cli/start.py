@@ -231,7 +231,9 @@ def keep_for_good() -> None:
     Until here the collector was off; see ``main``.
     """
     gc.freeze()
-    gc.set_threshold(*SELDOM)
+    if gc.get_threshold()[2]:
+        gc.set_threshold(*SELDOM)
+    # Otherwise the interpreter has no full collections: Python 3.14 collects old objects in small steps.
     gc.enable()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 

@@ -51,6 +51,7 @@ REASONS: Final = {
     "ENCRYPTED_LENGTH_TOO_LONG": "the peer sent a record that is too long",
     "PACKET_LENGTH_TOO_LONG": "the peer sent a record that is too long",
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": "the peer sent a damaged record",
+    "RECORD_LAYER_FAILURE": "the peer sent a damaged record",  # the same, by OpenSSL 3.5
     "NO_SUITABLE_SIGNATURE_ALGORITHM": "no signature algorithm in common; see the type of the server's key",
     "NO_CERTIFICATE_SET": "no certificate is configured; set ssl.keystore.location",
 }
