@@ -1,6 +1,6 @@
 """Divides the offset ranges of a batch into tasks.
 
-A task of a Python data source costs Spark about 30 ms of a core, whether it reads one record or a hundred thousand. So
+A task of a Python data source costs Spark 30 to 60 ms of a core, whether it reads one record or a hundred thousand. So
 the number of tasks follows the amount of data and the number of task slots, not the number of topic partitions: small
 partitions are read together by one task, and large ones are cut.
 
