@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from barnabas.spark.pipelines.sessions import Aggregate, SessionsConfig
 from spark.conftest import unavailable
 from spark.session_clicks import clicks, expected, rows, value_of
 from spark.table_crash_program import AFTER_COMMIT, POINTS
-from spark.test_pipeline_crash import files_of, write_part
+from spark.test_pipeline_crash import TIMEOUT_S, files_of, write_part
 from spark.test_pipeline_crash import run as run_program
 from spark.topics import Topics
 
@@ -153,7 +155,10 @@ def test_aggregates_must_fit_the_schema(spark: Any) -> None:
 def test_sessions_of_a_topic_across_runs_of_the_command(
     topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each run reads a part. The state of the sessions, and the watermark, are in the checkpoint between them."""
+    """Each run reads a part. The state of the sessions, and the watermark, are in the checkpoint between them.
+
+    The command is a process of its own: in this one it would stop the session of the other tests.
+    """
     if shutil.which("java") is None:
         unavailable("Spark needs Java 17 or later")
     topics.create("clicks")
@@ -163,9 +168,11 @@ def test_sessions_of_a_topic_across_runs_of_the_command(
     for part in range(3):
         for click in clicks(part):
             topics.send("clicks", [value_of(click)], timestamp=click[0] // 1_000)
-        assert run(command) == 0, capsys.readouterr()
+        done = subprocess.run(
+            [sys.executable, "-m", "barnabas", *command], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
     assert found(tmp_path / "sessions" / "clicks", DELTA) == expected(3, None)
-    capsys.readouterr()
     assert run(["pipeline", "status", "--json", "--out", str(tmp_path), "sessions/clicks"]) == 0
     (status,) = json.loads(capsys.readouterr().out)
     assert (status["state"], status["behind"], status["dead_letters"]) == ("ended", 0, len(expected(3, None)[1]))
