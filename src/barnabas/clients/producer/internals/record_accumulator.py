@@ -42,8 +42,9 @@ _YOUNG: Final = 10
 so late records would have hardly any time."""
 
 _GROWTH: Final = 4
-"""How many times as large a batch becomes when it is expanded. For records of 1 KiB, each expansion fewer is 2 % of the
-producer's processor time; memory beyond ``batch.max.size`` is never taken."""
+"""How many times as large a batch becomes when it is expanded, but for the last step, which at most doubles it: two
+large records would otherwise reserve the memory of three. For records of 1 KiB, each expansion fewer is 2 % of the
+producer's processor time."""
 
 RecordHeaders: TypeAlias = Sequence[tuple[str, bytes | None]]
 AcceptArguments: TypeAlias = tuple[int | None, bytes | None, bytes | None, RecordHeaders, Callback | None]
@@ -59,9 +60,9 @@ class RecordAccumulator:
 
     **Expand** (KIP-782) comes between the two. The cost of a batch, here and in the broker, hardly depends on its size,
     and a ready batch still waits if the I/O thread is busy or five requests are in flight. While it waits, it takes
-    more records, up to ``batch.max.size``, and its memory is quadrupled as needed. So batches are small under low load
-    and large under high load, and nothing waits longer than before. Memory is only taken if it is free at once; else
-    the batch is closed, and the record begins another one.
+    more records, up to ``batch.max.size``, and its memory is quadrupled or doubled as needed. So batches are small
+    under low load and large under high load, and nothing waits longer than before. Memory is only taken if it is free
+    at once; else the batch is closed, and the record begins another one.
 
     **Ready** (`ReadyCheck`) finds the nodes that lead a partition whose first batch may be sent. If memory has run out,
     the producer is being flushed or closed, or a transaction is being completed, no batch lingers.
@@ -287,7 +288,8 @@ class RecordAccumulator:
         age_ms = self._clock.nanoseconds() // 1_000_000 - batch.created_ms
         if age_ms * _YOUNG >= self.config.delivery_timeout_ms:
             return False
-        wanted = min(max(_GROWTH * room, needed), limit)
+        growth = _GROWTH if _GROWTH * room <= limit else 2
+        wanted = min(max(growth * room, needed), limit)
         if not self.pool.try_allocate(wanted - room):
             return False
         batch.reserved_bytes += wanted - room
