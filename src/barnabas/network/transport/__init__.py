@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol
 
 from barnabas._kernels import sockets
@@ -26,6 +27,12 @@ ELSEWHERE: Final = 0x1000
 
 _KEEPS_BACK: Final = hasattr(socket, "MSG_MORE")
 """Whether the system may keep back what `TransportLayer.send_more` has given it."""
+
+
+def _push(sock: socket.socket) -> None:
+    """Makes Linux send what it has kept back, by setting an option again that every connection has."""
+    with suppress(OSError):  # a socket that has been closed has sent it
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class TransportLayer(Protocol):
@@ -129,7 +136,8 @@ class PlaintextTransportLayer:
         self._expected = 1
         is_tcp = sock.family != socket.AF_UNIX
         self._can_expect = sys.platform == "linux" and is_tcp
-        self.push: Callable[[], None] | None = self._push if _KEEPS_BACK and is_tcp else None
+        # Not a method of this object: with a reference to itself, only the garbage collector would free it.
+        self.push: Callable[[], None] | None = partial(_push, sock) if _KEEPS_BACK and is_tcp else None
         self._io = io = sockets.SocketIo(sock)
         self.recv: Callable[[int], bytes | bytearray] = io.recv
         self.recv_into: Callable[[Any], int] = io.recv_into
@@ -140,11 +148,6 @@ class PlaintextTransportLayer:
 
     def handshake(self) -> int:
         return 0
-
-    def _push(self) -> None:
-        """Setting this option again, which every connection has, makes Linux send what it has kept back."""
-        with suppress(OSError):  # a socket that has been closed has sent it
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def expect(self, count: int) -> None:
         """Supported for TCP on Linux, which enlarges its buffer for it and does not wait for bytes that cannot fit."""
