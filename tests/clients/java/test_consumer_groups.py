@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from benchmarks.waiting import until
@@ -221,8 +222,12 @@ def test_offsets_are_reset(
 
 @pytest.fixture(scope="module")
 def read_group(tools: KafkaTools, shared_broker: BrokerProcess) -> tuple[str, str]:
-    """A topic, and a group that has read all of it."""
-    bootstrap, topic, group = shared_broker.bootstrap_servers, "reset", "group-of-reset"
+    """A topic, and a group that has read all of it.
+
+    Their names are new each time: the broker outlives this module, whose tests may come in two parts.
+    """
+    bootstrap, name = shared_broker.bootstrap_servers, uuid4().hex[:8]
+    topic, group = f"reset-{name}", f"group-of-reset-{name}"
     create_topic(bootstrap, topic)
     produce(bootstrap, topic)
     consume(tools, bootstrap, topic, group, "classic", "--max-messages", str(COUNT))
